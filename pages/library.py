@@ -4,74 +4,74 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages._ui import actions, drafts, file_pick, frame, preview, submodels, uploads
-from unifiednn_core.base.units import memory_text
-from unifiednn_core.views import markup, wording
-from unifiednn_core.views.runs import FileView, TrainedView
+from pages._ui import actions, drafts, file_pick, frame, preview, shelves, uploads
+from unifiednn_core.base.texts import tr
+from unifiednn_core.views import markup
+from unifiednn_core.views.library import ShelvedFile
+from unifiednn_core.views.runs import FileView
 
+TABS = ("Models", "Data", "Checkpoints", "Trained models")
+ADD = {"model": "Add a model ({suffixes})", "data set": "Add a data set ({suffixes})",
+       "checkpoint": "Add a checkpoint ({suffixes})"}  # fmt: skip
+NONE = {"model": "No models yet", "data set": "No data sets yet", "checkpoint": "No checkpoints yet"}
 EMPTY = {
     "model": "Add a model above, or try the demo, which brings its own.",
     "data set": "Add a data set above, or try the demo, which brings its own.",
-    "checkpoint": "Download a checkpoint from the page of a run and add it above to continue its training here.",
+    "checkpoint": "Add one above to continue its training here. Those of runs on this server are listed below.",
 }
+STORED = "Each file is stored once, by its content."
+NO_TRAINED = "Each sub-model can be downloaded as soon as it completes, while the others still train."
 
 
 def main() -> None:
-    """Draw the three tabs."""
+    """Draw the four tabs."""
     frame.page("Library")
-    files, trained = frame.service().library.files(), frame.service().runs.trained()
-    st.html(markup.title("Library", markup.note("Each file is stored once, by its content.")))
-    tabs = ("Models", "Data", "Checkpoints", "Trained models")
-    models, data, checkpoints, done = st.tabs(tabs, key="library-tabs")
+    library = frame.service().library
+    held, kept = library.shelf(), library.kept()
+    actions.show_refusals()
+    shelves.draw_dialogs(held)
+    st.html(markup.title(tr("Library"), markup.note(tr(STORED))) + shelves.quota(library.quota()))
+    models, data, checkpoints, done = st.tabs([tr(tab) for tab in TABS], key="library-tabs")
     with models:
         uploads.prepare_panel()
-        _files([file for file in files if file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
+        _files([one for one in held if one.file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
     with data:
-        held = [file for file in files if file.kind == "data"]
-        _files(held, "data set", uploads.DATA_SUFFIXES)
-        if held:
-            _look(held)
-        _tokenizers([file for file in files if file.kind == "tokenizer"])
+        sets = [one for one in held if one.file.kind == "data"]
+        _files(sets, "data set", uploads.DATA_SUFFIXES)
+        if sets:
+            _look([one.file for one in sets])
+        _tokenizers([one.file for one in held if one.file.kind == "tokenizer"])
     with checkpoints:
-        _files([file for file in files if file.kind == "checkpoint"], "checkpoint", uploads.CHECKPOINT_SUFFIXES)
+        added = [one for one in held if one.file.kind == "checkpoint"]
+        _files(added, "checkpoint", uploads.CHECKPOINT_SUFFIXES)
+        if own := [one for one in kept if one.what == "checkpoint"]:
+            st.html(markup.section(tr("Of runs on this server"), tr("the newest of each sub-model")))
+            shelves.kept(own, "checkpoint", key="kept-checkpoints")
     with done:
-        _trained(trained)
+        if trained := [one for one in kept if one.what == "model"]:
+            shelves.kept(trained, "trained model", key="trained")
+        else:
+            st.html(markup.empty(tr("No trained models yet"), tr(NO_TRAINED)))
 
 
-def _files(files: Sequence[FileView], thing: str, suffixes: tuple[str, ...]) -> None:
+def _files(files: Sequence[ShelvedFile], thing: str, suffixes: tuple[str, ...]) -> None:
     key = thing.replace(" ", "-")
-    imported = uploads.upload(f"Add a {thing} ({', '.join('.' + s for s in suffixes)})", suffixes, key=f"library-{key}")
+    label = tr(ADD[thing], suffixes=", ".join(f".{suffix}" for suffix in suffixes))
+    imported = uploads.upload(label, suffixes, key=f"library-{key}")
     if imported is not None:
         st.rerun()
     if not files:
         demo = "" if thing == "checkpoint" else f"demo-{key}"
-        actions.empty_page(f"No {thing}s yet", EMPTY[thing], demo, "secondary")
+        actions.empty_page(tr(NONE[thing]), tr(EMPTY[thing]), demo, "secondary")
         return
-    table = markup.frame(
-        {"File": file.filename, "Kind": file.kind, "Format": file.format}
-        | {"Facts": " · ".join(file_pick.facts(file)) or "-", "Size": file.size_bytes}
-        | {"Added": frame.ago(file.created_at_s), "SHA-256": file.sha256[:12]}
-        for file in files
-    )
-    looks: markup.Looks = {
-        "File": markup.bold,
-        "Facts": _facts,
-        "Size": memory_text,
-        "Added": markup.faint,
-        "SHA-256": markup.mono,
-    }
-    st.html(markup.table(wording.count_text(len(files), thing), table, looks))
-
-
-def _facts(words: str) -> str:
-    return f'<span class="u-faint u-nowrap">{markup.text(words)}</span>'
+    shelves.files(files, thing, key=f"shelf-{key}")
 
 
 def _look(files: Sequence[FileView]) -> None:
     """Draw the preview of one data set, and the button that splits it."""
     known, labels = {drafts.reference(file): file for file in files}, file_pick.labels(files)
     with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
-        chosen = st.selectbox("Look into", list(known), format_func=labels.__getitem__, key="look-pick", width=420)
+        chosen = st.selectbox(tr("Look into"), list(known), format_func=labels.__getitem__, key="look-pick", width=420)
         if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
     st.html(preview.panel(known[chosen]))
@@ -79,32 +79,12 @@ def _look(files: Sequence[FileView]) -> None:
 
 def _tokenizers(files: Sequence[FileView]) -> None:
     """Draw the tokenizers of texts, folded away, with a place for another one."""
-    with st.expander("Tokenizers of texts", icon=":material/text_fields:", key="tokenizers"):
-        imported = uploads.upload("Add a tokenizer.json", uploads.TOKENIZER_SUFFIXES, key="library-tokenizer")
+    with st.expander(tr("Tokenizers of texts"), icon=":material/text_fields:", key="tokenizers"):
+        imported = uploads.upload(tr("Add a tokenizer.json"), uploads.TOKENIZER_SUFFIXES, key="library-tokenizer")
         if imported is not None:
             st.rerun()
         for file in files:
             st.html(markup.bold(file.filename) + " " + markup.faint(" · ".join(file_pick.facts(file))))
-
-
-def _trained(trained: Sequence[TrainedView]) -> None:
-    if not trained:
-        text = "Each sub-model can be downloaded as soon as it completes, while the others still train."
-        st.html(markup.empty("No trained models yet", text))
-        return
-    with st.container(key="rows-trained"):
-        for model in trained:
-            with st.container(horizontal=True, vertical_alignment="center", key=f"row-{model.run_id}-{model.submodel}"):
-                cells = (
-                    markup.bold(model.submodel),
-                    markup.faint(model.run_name),
-                    f"test {wording.accuracy_text(model.test_accuracy)}",
-                    memory_text(model.size_bytes),
-                    markup.faint(frame.ago(model.created_at_s)),
-                )
-                st.html(markup.cells("u-brief u-trained", cells))
-                with st.container(horizontal=True, width="content", key=f"icons-{model.run_id}-{model.submodel}"):
-                    submodels.download_button(model.run_id, model.submodel, model.filename, model.size_bytes)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from pages._ui import (
     frame,
     results,
     run_details,
-    run_lists,
     run_strip,
+    run_table,
     submodels,
 )
 from unifiednn_core.base.errors import NotFound
@@ -44,7 +44,8 @@ def main() -> None:
         st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
     dialogs.draw_all()
     if run_id is None or view is None:
-        frame.live(_choose, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+        run_table.draw_deletion()
+        frame.live(run_table.draw, frame.service().runs.run_choices().living > 0, idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address unchanged
     frame.live(partial(draw, run_id), _lives(view))
@@ -82,19 +83,6 @@ def draw(run_id: str, live: bool) -> None:
 
 def _lives(view: RunView) -> bool:
     return view.state not in ENDED or arms.any_lives(arms.comparable(view.run_id))
-
-
-def _choose(live: bool) -> None:
-    runs = frame.service().runs.runs()
-    if arms.any_lives(runs) != live:
-        st.rerun()  # with the other period
-    actions.show_refusals()
-    beside = tr("Choose a run. · data as of {time}", time=frame.clock())
-    st.html(markup.title(tr("Run"), markup.note(beside)))
-    if not runs:
-        actions.empty_page(tr("No runs yet"), tr(wording.NO_RUNS), "demo-choose")
-        return
-    run_lists.draw_runs(runs, key="choose")
 
 
 def _tab(view: RunView) -> None:

@@ -170,11 +170,16 @@ def close_dialog() -> None:
     st.session_state.pop(DIALOG, None)
 
 
-def download_link(
+def download_link(label: str, address: str, **looks: Any) -> None:
+    """Draw a link to a download, in the look of a button, to an address from `download_address`."""
+    st.html(download_html(label, address, **looks), width="content")
+
+
+def download_html(
     label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False,
     shown: str = "",
-) -> None:  # fmt: skip
-    """Draw a link to a download, in the look of a button, to an address from `download_address`.
+) -> str:  # fmt: skip
+    """The same link as HTML.
 
     `bare` shows only the icon; screen readers still read the label, also where `shown` stands in its place.
     """
@@ -183,8 +188,7 @@ def download_link(
     title = f' title="{markup.text(tip)}"' if tip else ""
     if shown:
         words = f'<span class="u-unseen">{markup.text(label)}</span><b aria-hidden="true">{markup.text(shown)}</b>'
-    anchor = f'<a class="{looks}" href="{markup.text(address)}" download{title}>{markup.icon(icon)}{words}</a>'
-    st.html(anchor, width="content")
+    return f'<a class="{looks}" href="{markup.text(address)}" download{title}>{markup.icon(icon)}{words}</a>'
 
 
 def download_address(kind: str, *names: str) -> str:

@@ -1,11 +1,13 @@
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
-from pages._ui import frame, uploads
+from pages._ui import frame, rows, uploads
 from tests.ui.fake_views import demo_spec
 from tests.ui.seed import Seeded
 
@@ -27,6 +29,22 @@ def service(home, monkeypatch):
     monkeypatch.setattr(frame, "RECENT_S", 0.0)  # what is seeded is seen at once
     yield seeded
     seeded.close()
+
+
+@pytest.fixture(autouse=True)
+def said(monkeypatch):
+    """What the viewer says to tables of rows, by key: `ticked` stays, `opened` and `sorted` count once."""
+    told: dict[str, dict[str, object]] = {}
+
+    def mount(data: Mapping[str, Any], key: str) -> dict[str, object]:
+        st.html(data["html"])
+        answer = dict(told.get(key, {}))
+        for once in ("opened", "sorted"):
+            told.get(key, {}).pop(once, None)
+        return answer
+
+    monkeypatch.setattr(rows, "mount", mount)
+    return told
 
 
 @pytest.fixture

@@ -31,8 +31,12 @@ def words_in(markup: str) -> str:
 def downloads(app: AppTest) -> list[tuple[str, str]]:
     """Label and address of each link that downloads."""
     link = re.compile(r'<a class="u-(?:download|link)[^>]* href="([^"]*)".*?<span class="(?:u-unseen)?">([^<]*)</span>')
-    found = (link.search(element.proto.body) for element in app.get("html"))
-    return [(match[2], match[1]) for match in found if match]
+    return [(name, address) for element in app.get("html") for address, name in link.findall(element.proto.body)]
+
+
+def opens(app: AppTest) -> list[str]:
+    """Keys of the rows that are links, in order."""
+    return re.findall(r'data-open="([^"]*)"', html_of(app))
 
 
 def tags_in(markup: str) -> set[str]:

@@ -5,7 +5,7 @@ import pytest
 
 from pages._ui import submodels
 from tests.ui.fake_views import START_S, ended, mid_flight, run, submodel
-from tests.ui.reading import chart_names, downloads, html_of, labels, text_of
+from tests.ui.reading import chart_names, downloads, html_of, labels, opens, text_of
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.spec.lifecycle import Event, State
@@ -22,7 +22,7 @@ def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
 
 def test_without_a_choice_all_runs_are_listed(open_page, service):
     app = open_page("run")
-    assert len(app.get("page_link")) == len(service.listed)
+    assert len(opens(app)) == len(service.listed)
 
 
 def test_without_any_run_the_demo_is_offered(open_page, service):
@@ -34,13 +34,13 @@ def test_the_way_back_to_the_list_clears_the_address(open_page, service):
     app = open_page("run", run="r-done")
     app.menu_button(key="run-menu").click("All runs").run()
     assert "run" not in app.query_params
-    assert len(app.get("page_link")) == len(service.listed)
+    assert len(opens(app)) == len(service.listed)
 
 
 def test_an_unknown_run_is_told_and_the_known_ones_listed(open_page, service):
     app = open_page("run", run="nothing")
     assert "There is no run 'nothing'." in text_of(app)
-    assert len(app.get("page_link")) == len(service.listed)
+    assert len(opens(app)) == len(service.listed)
 
 
 @pytest.mark.parametrize("state", State)

@@ -34,7 +34,8 @@ def test_a_stop_is_carried_out_only_after_the_question(page, open_page, service)
 
 
 @pytest.mark.parametrize("page", ["run", "now"])
-def test_a_queued_run_is_stopped_from_the_list(page, open_page, service):
+def test_a_queued_run_is_stopped_from_the_list(page, open_page, service, said):
+    said["runs"] = {"ticked": ["r-queued"]}
     app = open_page(page)
     app.button(key="stop-r-queued-").click().run()
     app.button(key="stop-yes").click().run()

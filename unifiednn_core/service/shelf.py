@@ -65,7 +65,7 @@ class Shelf:
 
     def kept(self) -> tuple[KeptModel, ...]:
         """Trained models and newest checkpoints, the newest first."""
-        found = []
+        found, certified = [], self.store.library.certified()
         for run, parts in self.store.runs.listed():
             for part in parts:
                 if run.mode != HYBRID or self._only_of not in (None, part.owner):
@@ -77,6 +77,7 @@ class Shelf:
                         KeptModel(
                             **same, what="model", filename=part.artifact, size_bytes=part.artifact_bytes or 0,
                             at_s=part.artifact_at_s or run.created_at_s, state_sha256=part.state_sha256 or "",
+                            certificate=certified.get((run.id, part.name)),
                         )
                     )  # fmt: skip
                 if part.checkpoint_step is not None:

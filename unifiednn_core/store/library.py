@@ -102,11 +102,18 @@ class Library:
         with self._database.read() as session:
             return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
 
+    def certified(self) -> dict[tuple[str, str], bool]:
+        """Whether the certificate of a trained model holds, by run and sub-model; those without one are left out."""
+        holds = SubModelRow.certificate["holds"].as_boolean()
+        with self._database.read() as session:
+            rows = session.execute(select(SubModelRow.run_id, SubModelRow.name, holds).where(holds.is_not(None)))
+            return {(run_id, name): bool(value) for run_id, name, value in rows}
+
     def owner_counts(self) -> dict[str, int]:
         """How many people have each file."""
         with self._database.read() as session:
             asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
-            return dict(session.execute(asked).tuples())
+            return {row[0]: row[1] for row in session.execute(asked)}
 
     def uses(self, owner: str | None, sha256: str | None = None) -> list[Row[Any]]:
         """Uses of files by runs, the newest run first; with an `owner` only by this person's sub-models.

@@ -38,9 +38,11 @@ def places(ys: Floats, limit: int = MAX_POINTS) -> Places:
     """
     if len(ys) <= limit:
         return np.arange(len(ys))
-    inner = np.arange(1, len(ys) - 1)
-    kept = [0, len(ys) - 1]
-    for stretch in np.array_split(inner, max(1, (limit - 2) // 2)):
-        finite = stretch[~np.isnan(ys[stretch])]
-        kept += [finite[ys[finite].argmin()], finite[ys[finite].argmax()]] if len(finite) else [stretch[0]]
-    return np.unique(kept)
+    inner = ys[1:-1]
+    width = -(-len(inner) // max(1, (limit - 2) // 2))
+    missing = np.full(-len(inner) % width, np.nan)
+    stretches = np.concatenate([inner, missing]).reshape(-1, width)
+    lowest = np.where(np.isnan(stretches), np.inf, stretches).argmin(axis=1)
+    highest = np.where(np.isnan(stretches), -np.inf, stretches).argmax(axis=1)
+    starts = 1 + width * np.arange(len(stretches))
+    return np.unique(np.concatenate([[0, len(ys) - 1], starts + lowest, starts + highest]))

@@ -1,0 +1,331 @@
+"""Tables of the library: files with what uses them, and what runs have kept on this server."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from pages._ui import actions, file_pick, frame, rows, signed_in, starts
+from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
+
+SHA_LENGTH = 12
+SHOWN = 50
+"""Rows until somebody asks for more."""
+DELETING, RENAMING = "library-deleting", "library-renaming"
+ENTRIES = {
+    "model": "Model", "train_data": "Training data", "test_data": "Test data", "start_from.file": "Starts from",
+}  # fmt: skip
+AGAIN = "Figures and models of ended runs stay, but training them again needs the file."
+DESCENDING = frozenset({"size", "runs", "added", "accuracy"})
+Key = Callable[[Any], Any]
+
+
+def quota(view: QuotaView) -> str:
+    """What the files of the viewer take, of how much; and what the home folder takes."""
+    parts = f"{tr('library')} {memory_text(view.library)}, {tr('models')} {memory_text(view.models)}, "
+    parts += f"{tr('newest checkpoints')} {memory_text(view.checkpoints)}"
+    mine = tr("Your files: {used}", used=memory_text(view.used_bytes))
+    lines = [_measure(mine, view.used_bytes, view.quota_bytes, parts)]
+    if view.home_bytes is not None:
+        free = "" if view.free_bytes is None else tr("{free} free on the disk", free=memory_text(view.free_bytes))
+        home = tr("Home folder: {used}", used=memory_text(view.home_bytes))
+        lines.append(_measure(home, view.home_bytes, view.home_limit_bytes, free))
+    return f'<div class="u-quotas">{"".join(lines)}</div>'
+
+
+def _measure(words: str, used: int, limit: int | None, more: str) -> str:
+    of = "" if limit is None else " " + tr("of {limit}", limit=memory_text(limit))
+    fraction = None if not limit else used / limit
+    colour = None if fraction is None or fraction < 0.9 else "var(--u-red)"
+    bar = "" if fraction is None else markup.bar(fraction, words, colour)
+    return f'<div class="u-quota"><span><b>{markup.text(words + of)}</b> {markup.faint(more)}</span>{bar}</div>'
+
+
+def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
+    """Draw the table of these files, with search, filters, and what can be done with the ticked ones."""
+    shown = _filtered(held, key)
+    bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
+    place = st.container()
+    if not shown:
+        st.html(markup.empty(tr("No file matches"), tr("Change the search or the filters.")))
+        return
+    keys: dict[str, Key] = {
+        "name": lambda one: one.file.filename.lower(), "kind": lambda one: one.file.kind,
+        "format": lambda one: one.file.format, "size": lambda one: one.file.size_bytes,
+        "runs": lambda one: one.runs, "added": lambda one: one.file.created_at_s,
+    }  # fmt: skip
+    heads = {
+        "name": tr("File"), "kind": tr("Kind"), "format": tr("Format"), "facts": tr("Facts"), "runs": tr("Used by"),
+        "size": tr("Size"), "added": tr("Added"), "sha": "SHA-256",
+    }  # fmt: skip
+    columns = [rows.Column(name, label, name in keys, name == "size") for name, label in heads.items()]
+    total = memory_text(sum(one.file.size_bytes for one in shown))
+    caption = f"{wording.count_text(len(shown), thing)}, {total}"
+    answer = _table(columns, shown, keys, _line, caption, key)
+    chosen = [one for one in held if one.file.sha256 in answer.ticked]
+    with bar:
+        _file_bar(chosen, key)
+    if len(chosen) == 1:
+        place.html(_details(chosen[0]))
+
+
+def kept(models: Sequence[KeptModel], thing: str, *, key: str) -> None:
+    """Draw the table of what runs have kept, with search and what can be done with the ticked one."""
+    text = st.text_input(
+        tr("Search"), key=f"{key}-text", placeholder=tr("sub-model, run"), width=240, label_visibility="collapsed"
+    ).strip().lower()  # fmt: skip
+    shown = [one for one in models if text in f"{one.submodel}\n{one.run_name}\n{one.run_id}".lower()]
+    bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
+    place = st.container()
+    if not shown:
+        st.html(markup.empty(tr("Nothing matches"), tr("Change the search.")))
+        return
+    is_model = shown[0].what == "model"
+    keys: dict[str, Key] = {
+        "name": lambda one: one.submodel.lower(), "run": lambda one: one.run_name.lower(),
+        "state": lambda one: one.state.value, "step": lambda one: one.step or 0,
+        "accuracy": lambda one: one.test_accuracy if one.test_accuracy is not None else -1.0,
+        "size": lambda one: one.size_bytes, "added": lambda one: one.at_s,
+    }  # fmt: skip
+    heads = {"name": tr("Sub-model"), "run": tr("Run"), "state": tr("State"), "accuracy": tr("Test accuracy")}
+    heads |= {"sha": tr("SHA-256 of weights"), "certificate": tr("Certificate")} if is_model else {"step": tr("Step")}
+    heads |= {"size": tr("Size"), "added": tr("Written"), "get": tr("Download")}
+    columns = [
+        rows.Column(name, label, name in keys, name in ("accuracy", "size", "step")) for name, label in heads.items()
+    ]
+    caption = f"{wording.count_text(len(shown), thing)}, {memory_text(sum(one.size_bytes for one in shown))}"
+    answer = _table(columns, shown, keys, lambda one: _kept_line(one, list(heads)[1:]), caption, key)
+    chosen = [one for one in models if _kept_key(one) in answer.ticked]
+    with bar:
+        one = chosen[0] if len(chosen) == 1 else None
+        label = tr("Use in a new hybrid") if is_model else tr("Continue in a new hybrid")
+        used = st.button(label, key=f"{key}-use", icon=":material/account_tree:", disabled=one is None)
+        st.html(markup.small(_ticked_words(len(chosen))))
+    if one is not None and used:
+        starts.with_kept(one.run_id, one.submodel, one.what)
+    if one is not None:
+        place.html(_lineage(one))
+
+
+def draw_dialogs(held: Sequence[ShelvedFile]) -> None:
+    """Draw the dialog that deletes or renames, if one is open. Call it once, in the body of the page."""
+    by_sha = {one.file.sha256: one for one in held}
+    if asked := st.session_state.get(DELETING):
+        chosen = [by_sha[sha256] for sha256 in asked[1] if sha256 in by_sha]
+        title = tr("Delete {files}?", files=wording.count_text(len(chosen), "file"))
+        st.dialog(title, on_dismiss=_close)(frame.in_language(_deletion))(asked[0], chosen)
+    elif (asked := st.session_state.get(RENAMING)) and asked[1] in by_sha:
+        st.dialog(tr("Rename"), on_dismiss=_close)(frame.in_language(_renaming))(asked[0], by_sha[asked[1]])
+
+
+def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
+    kinds = sorted({one.file.kind for one in held})
+    with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-filters"):
+        asked = st.text_input(
+            tr("Search"), key=f"{key}-text", placeholder=tr("name, format, SHA-256, run"), width=280,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        kind = None
+        if len(kinds) > 1:
+            kind = st.selectbox(
+                tr("Kind"), kinds, None, key=f"{key}-kind", placeholder=tr("all kinds"), width=160,
+                label_visibility="collapsed",
+            )  # fmt: skip
+    text = asked.strip().lower()
+
+    def words(one: ShelvedFile) -> str:
+        file = one.file
+        runs = " ".join(f"{use.run_name} {use.submodel}" for use in one.uses)
+        return f"{file.filename}\n{file.format}\n{file.sha256}\n{runs}".lower()
+
+    return [one for one in held if text in words(one) and kind in (None, one.file.kind)]
+
+
+def _table(
+    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key],
+    line: Callable[[Any], rows.TableLine], caption: str, key: str,
+) -> rows.Answer:  # fmt: skip
+    """Draw sorted rows, the first `SHOWN` of them until somebody asks for all."""
+    sort, descending = st.session_state.get(f"{key}-sort", ("added", True))
+    ordered = sorted(shown, key=keys[sort], reverse=descending)
+    all_of = st.session_state.get(f"{key}-all", False)
+    drawn = [line(one) for one in (ordered if all_of else ordered[:SHOWN])]
+    answer = rows.draw(columns, drawn, caption=caption, key=f"{key}-table", sort=sort, descending=descending)
+    if answer.sorted:
+        down = not descending if answer.sorted == sort else answer.sorted in DESCENDING
+        st.session_state[f"{key}-sort"] = (answer.sorted, down)
+        st.rerun()
+    if len(drawn) < len(ordered) and st.button(tr("Show all {count}", count=len(ordered)), key=f"{key}-more"):
+        st.session_state[f"{key}-all"] = True
+        st.rerun()
+    return answer
+
+
+def _line(one: ShelvedFile) -> rows.TableLine:
+    file = one.file
+    users = [wording.count_text(one.runs, "run")] if one.runs else []
+    users += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
+    facts = " · ".join(file_pick.facts(file)) or "-"
+    came = f"{tr('from run {run}', run=one.origin.run_name or one.origin.run_id)}" if one.origin else ""
+    if one.owners > 1:
+        came = " · ".join(filter(None, (came, tr("{count} people have it", count=one.owners))))
+    return rows.TableLine(
+        file.sha256, file.filename,
+        (
+            markup.text(file.kind), markup.text(file.format),
+            f'<span class="u-faint u-clip" title="{markup.text(facts)}">{markup.text(facts)}</span>',
+            markup.text(", ".join(users)) or markup.faint("-"),
+            memory_text(file.size_bytes),
+            f'<span class="u-faint u-nowrap">{markup.text(frame.ago(file.created_at_s))}</span>',
+            markup.mono(file.sha256[:SHA_LENGTH]),
+        ),
+        badge=f'<span class="u-more u-faint">{markup.text(came)}</span>' if came else "",
+    )  # fmt: skip
+
+
+def _kept_key(one: KeptModel) -> str:
+    return f"{one.run_id}/{one.submodel}"
+
+
+def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
+    kind = "models" if one.what == "model" else "checkpoints"
+    address = actions.download_address(kind, one.run_id, one.submodel)
+    label = tr("Download {name}", name=f"{one.submodel}, {memory_text(one.size_bytes)}")
+    run = markup.text(one.run_name)
+    cells = {
+        "run": f'<a class="u-clip" href="run?run={markup.text(one.run_id)}" title="{run}">{run}</a>',
+        "state": markup.state_badge(one.state),
+        "accuracy": wording.accuracy_text(one.test_accuracy),
+        "sha": markup.mono(one.state_sha256[:SHA_LENGTH]) if one.state_sha256 else "-",
+        "certificate": _certificate(one.certificate),
+        "step": "-" if one.step is None else f"{one.step:,}",
+        "size": memory_text(one.size_bytes),
+        "added": f'<span class="u-faint u-nowrap">{markup.text(frame.ago(one.at_s))}</span>',
+        "get": actions.download_html(label, address, tip=one.filename, bare=True),
+    }
+    return rows.TableLine(_kept_key(one), one.submodel, [cells[name] for name in names])
+
+
+def _certificate(holds: bool | None) -> str:
+    if holds is None:
+        return "-"
+    tip = tr("Separation certificate")
+    if holds:
+        return markup.badge(tr("holds"), "verified", "green", tip)
+    return markup.badge(tr("does not hold"), "gpp_bad", "red", tip)
+
+
+def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
+    one = chosen[0] if len(chosen) == 1 else None
+    icon = ":material/account_tree:"
+    if signed_in.may("save_draft") and st.button(
+        tr("Use in a new hybrid"), key=f"{key}-use", icon=icon,
+        disabled=one is None or one.file.kind == "tokenizer",
+    ):  # fmt: skip
+        starts.with_file(chosen[0])
+    if st.button(tr("Rename…"), key=f"{key}-rename", icon=":material/edit:", disabled=one is None):
+        st.session_state[RENAMING] = (key, chosen[0].file.sha256)
+        st.rerun()
+    if st.button(tr("Delete…"), key=f"{key}-delete", icon=":material/delete:", disabled=not chosen):
+        st.session_state[DELETING] = (key, tuple(one.file.sha256 for one in chosen))
+        st.rerun()
+    st.html(markup.small(_ticked_words(len(chosen))))
+
+
+def _ticked_words(count: int) -> str:
+    return tr("{count} selected", count=count) if count else tr("Tick a row to use it.")
+
+
+def _details(one: ShelvedFile) -> str:
+    """What uses a file, and where it is from."""
+    lines = []
+    if one.origin is not None:
+        what = tr("Trained model") if one.origin.what == "model" else tr("Checkpoint")
+        step = "" if one.origin.step is None else f", {tr('step {step}', step=one.origin.step)}"
+        link = _run_link(one.origin.run_id, one.origin.run_name)
+        lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
+    for use in one.uses[:SHOWN]:
+        entry = tr(ENTRIES.get(use.entry, use.entry))
+        needed = f" {markup.faint(tr('needs it: has not ended'))}" if use.needed else ""
+        lines.append(
+            f"{markup.text(entry)}: {markup.bold(use.submodel)}, {_run_link(use.run_id, use.run_name)}{needed}"
+        )
+    for draft_id, name in one.drafts:
+        address = f'<a href="build?draft={markup.text(draft_id)}">{markup.text(name or draft_id)}</a>'
+        lines.append(f"{markup.text(tr('Draft'))}: {address}")
+    return _list(tr("Used by"), lines or [markup.faint(tr("No run and no draft names this file."))])
+
+
+def _lineage(one: KeptModel) -> str:
+    try:
+        found = frame.service().library.lineage(one.run_id, one.submodel)
+    except UnifiedNNError as error:
+        return markup.small(str(error))
+    lines = [f"{markup.text(tr('Run'))}: {_run_link(one.run_id, one.run_name)}"]
+    for entry, name, sha256, there in found.files:
+        gone = "" if there else f" {markup.faint(tr('no longer in the library'))}"
+        lines.append(f"{markup.text(tr(ENTRIES[entry]))}: {markup.bold(name)} {markup.mono(sha256[:SHA_LENGTH])}{gone}")
+    return _list(tr("Made of"), lines)
+
+
+def _run_link(run_id: str, name: str) -> str:
+    return f'<a href="run?run={markup.text(run_id)}">{markup.text(name or run_id)}</a>'
+
+
+def _list(heading: str, lines: Sequence[str]) -> str:
+    return markup.section(heading) + f'<ul class="u-details">{"".join(f"<li>{line}</li>" for line in lines)}</ul>'
+
+
+def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
+    for one in chosen:
+        name = markup.bold(one.file.filename)
+        if one.needed:
+            runs = ", ".join(dict.fromkeys(use.run_name for use in one.uses if use.needed))
+            words = tr("{runs} has not ended and needs it.", runs=runs)
+            st.html(markup.notice("orange", "block", one.file.filename, words))
+            continue
+        used = [wording.count_text(one.runs, "ended run")] if one.runs else []
+        used += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
+        words = tr("used by {users}.", users=", ".join(used)) if used else tr("nothing uses it.")
+        if one.owners > 1:
+            words += " " + tr("{count} people have it; it goes for all.", count=one.owners)
+        st.html(f"<p>{name}, {memory_text(one.file.size_bytes)}: {markup.text(words)}</p>")
+    can = [one for one in chosen if not one.needed]
+    st.html(markup.small(f"{tr(AGAIN)} {tr('This cannot be undone.')}"))
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button(tr("Keep"), key="library-delete-no"):
+            _close()
+            st.rerun()
+        label = tr("Delete {files}", files=wording.count_text(len(can), "file"))
+        if st.button(label, key="library-delete-yes", type="primary", icon=":material/delete:", disabled=not can):
+            library = frame.service().library
+            actions.attempt(lambda: [library.delete_file(one.file.sha256) for one in can])
+            rows.clear(f"{key}-table")
+            _close()
+            st.rerun()
+
+
+def _renaming(key: str, one: ShelvedFile) -> None:
+    name = st.text_input(tr("Name"), one.file.filename, key=f"library-name-{one.file.sha256[:8]}", max_chars=160)
+    st.html(markup.small(tr("Only for you: others keep their own names, and drafts the name that it had.")))
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button(tr("Cancel"), key="library-rename-no"):
+            _close()
+            st.rerun()
+        if st.button(tr("Rename"), key="library-rename-yes", type="primary", icon=":material/check:"):
+            try:
+                frame.service().library.rename_file(one.file.sha256, name)
+            except UnifiedNNError as error:
+                actions.show_error(error)
+                return
+            _close()
+            st.rerun()
+
+
+def _close() -> None:
+    st.session_state.pop(DELETING, None)
+    st.session_state.pop(RENAMING, None)
