@@ -72,16 +72,10 @@ def _facts(
     where = tr("in {hybrids}", hybrids=wording.count_text(len(hybrids), "hybrid"))
     return [
         markup.Fact(tr("Waiting"), str(waiting), markup.text(behind)),
-        markup.Fact(
-            tr("Training"),
-            str(members),
-            markup.text(tr("in {hybrids}", hybrids=wording.count_text(len(hybrids), "hybrid"))),
-        ),
+        markup.Fact(tr("Training"), str(members), markup.text(where)),
         markup.Fact(tr("Devices"), tr("{ready} of {count}", ready=ready, count=len(devices)), tr("ready")),
         markup.Fact(tr("Memory"), memory_text(used), tr("of all hybrids now")),
-        markup.Fact(
-            tr("Mode"), markup.text(tr(pooling.mode.capitalize())), markup.text(tr(MODES[pooling.mode])), wide=True
-        ),
+        markup.Fact(tr("Mode"), tr(pooling.mode.capitalize()), markup.text(tr(MODES[pooling.mode])), wide=True),
     ]
 
 
