@@ -12,6 +12,8 @@ from pages._ui import (
     actions,
     draft_list,
     drafts,
+    drop,
+    dropped,
     fixes,
     forecast_panel,
     frame,
@@ -22,12 +24,11 @@ from pages._ui import (
 )
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
 
 _DRAFT, _EDITOR, _CONFLICT = "draft", "editor", "conflict"
-_DRAWN = "run-name"
-"""Key of a field that is always drawn: without its value, another page was drawn in between."""
 
 
 class Editor(NamedTuple):
@@ -73,7 +74,8 @@ def main() -> None:
 
 def _load() -> drafts.Document:
     asked, (held_id, held) = st.query_params.get("draft"), st.session_state.get(_DRAFT, (None, None))
-    stays = _DRAWN in st.session_state or _CONFLICT in st.session_state
+    # A field that is always drawn: without its value, another page was drawn in between.
+    stays = run_form.name_key() in st.session_state or _CONFLICT in st.session_state
     if held is not None and stays and asked == held_id:
         return dict(held)
     editor: Editor | None = st.session_state.pop(_EDITOR, None)
@@ -157,16 +159,42 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
         submodel_form.tell(launch.about(seed.get("name", "")), key=f"sub{st.session_state[_EDITOR].number}")
         return changed
     listed = drafts.submodels(draft)
+    if absent := dropped.missing(draft, frame.service().library.files()):
+        st.html(markup.findings(absent))
     if not listed:
         st.html(markup.small(tr("Add the first network, or try the demo.")))
     if editing:
         return _editor(changed)
+    found = drop.draw(key="drop")
+    if found:
+        return _with_dropped(changed, found)
     with st.container(horizontal=True, key="adding"):
         kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
         if st.button(tr("Add sub-model"), key="add", icon=":material/add:", type=kind):
             _open_editor(None, drafts.inherited(draft))
         uploads.prepare_panel()
     return changed
+
+
+def _with_dropped(draft: drafts.Document, found: list[drop.Dropped]) -> drafts.Document:
+    """The draft with what was dropped: first a spec, then the files that it may name, then hyper-parameters."""
+    library = frame.service().library
+    held, names = library.files(), library.architectures()
+    specs = [one for one in found if one.document is not None and document_kind(one.document) == "spec"]
+    hypers = [one for one in found if one.document is not None and one not in specs]
+    for one in specs:
+        draft = dropped.with_document(draft, one.filename, one.document or {})
+    files = [one.file for one in found if one.file is not None]
+    if specs:  # its files belong to it; none becomes a sub-model of its own
+        files = [file for file in files if file.kind == "data"]
+    draft = dropped.with_files(draft, files, held, names)
+    for one in hypers:
+        draft = dropped.with_document(draft, one.filename, one.document or {})
+    if specs:  # the settings of the run, too
+        _save(draft)
+        run_form.restart()
+        st.rerun()
+    return draft
 
 
 def _editor(draft: drafts.Document) -> drafts.Document:

@@ -1,6 +1,6 @@
 """Work that a page waits for without being blocked: it goes on in a thread, and a line tells of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
@@ -31,13 +31,14 @@ class Underway(Generic[Made]):
         """Whether it is made, or failed."""
         return self.future.done()
 
-    def ends_within(self, seconds: float) -> bool:
-        """Wait for its end at most this long; whether it came."""
-        return bool(wait([self.future], seconds).done)
-
     def result(self) -> Made:
         """What was made; raises what the thread raised."""
         return self.future.result()
+
+
+def end_within(some: Sequence[Underway[Made]], seconds: float) -> bool:
+    """Wait at most this long until all have ended; whether they have."""
+    return not wait([one.future for one in some], seconds).not_done
 
 
 def draw(reading: Underway[Made], words: str) -> None:

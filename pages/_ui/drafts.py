@@ -235,5 +235,10 @@ def short_number(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else argument_text(value)
 
 
+def short_reference(ref: str) -> str:
+    """A reference to a file as people read it: the start of its hash, or its name without folders."""
+    return f"{ref[:17]}…" if ref.startswith("sha256:") else ref.rsplit("/", 1)[-1]
+
+
 def _short(ref: str, filenames: Mapping[str, str]) -> str:
-    return filenames.get(ref) or (f"{ref[:17]}…" if ref.startswith("sha256:") else ref.rsplit("/", 1)[-1])
+    return filenames.get(ref) or short_reference(ref)

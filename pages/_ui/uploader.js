@@ -21,7 +21,14 @@ function build(parent) {
   const [title, hint] = [element("b", ""), element("span", "u-small u-faint")];
   words.append(title, hint);
   zone.append(input, symbol, words);
+  const list = element("div", "u-up-list");
+  root.append(zone, list);
+  parent.append(root);
+  return (root.parts = { root, zone, input, title, hint, list, rows: new Map() });
+}
 
+function buildRow(list, transfer) {
+  const box = element("div", "");
   const row = element("div", "u-up-row");
   const name = element("span", "u-clip u-up-name");
   const bar = element("span", "u-bar");
@@ -31,12 +38,14 @@ function build(parent) {
   const figures = element("span", "u-small u-faint u-num");
   const [hold, cancel] = [element("button", "u-up-button"), element("button", "u-up-button", "Cancel")];
   hold.type = cancel.type = "button";
+  hold.onclick = () => (transfer.state === "paused" ? transfer.resume() : transfer.pause());
+  cancel.onclick = () => transfer.drop();
   row.append(name, figures, bar, hold, cancel);
   const note = element("div", "u-up-note");
   note.setAttribute("role", "status");
-  root.append(zone, row, note);
-  parent.append(root);
-  return (root.parts = { root, zone, input, title, hint, row, name, bar, fill, figures, hold, cancel, note });
+  box.append(row, note);
+  list.append(box);
+  return { box, row, name, bar, fill, figures, hold, cancel, note };
 }
 
 const mebibytes = (bytes) => (bytes / 1024 ** 2).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
@@ -61,12 +70,12 @@ const SENTENCES = {
   sent: "Sent. The server reads the file now…",
 };
 
-function show(parts, transfer) {
-  const moving = transfer && !["refused", "dropped"].includes(transfer.state);
-  parts.zone.hidden = Boolean(moving);
-  parts.row.hidden = !moving;
+const failed = (transfer) => ["refused", "dropped"].includes(transfer.state);
+
+function showRow(parts, transfer) {
+  parts.row.hidden = failed(transfer);
   parts.note.replaceChildren();
-  if (moving) {
+  if (!parts.row.hidden) {
     const percent = (100 * transfer.sent) / Math.max(1, transfer.file.size);
     parts.name.textContent = parts.name.title = transfer.file.name;
     parts.figures.textContent = figuresOf(transfer);
@@ -77,41 +86,65 @@ function show(parts, transfer) {
     parts.hold.hidden = parts.cancel.hidden = transfer.state === "sent";
     parts.note.textContent = SENTENCES[transfer.state] ?? "";
   }
-  for (const finding of transfer?.findings ?? []) {
+  for (const finding of transfer.findings ?? []) {
     const line = element("p", "u-up-refused");
     line.append(element("b", "", `${finding.title}: `), `${finding.message} ${finding.remedy}`);
     parts.note.append(line);
   }
 }
 
-export default function ({ data, parentElement, setTriggerValue }) {
+/** Shows the files of a place; a sent one of several is told by the server from then on. */
+function show(parts, listed, several) {
+  const shown = listed.filter((transfer) => !(several && ["sent", "dropped"].includes(transfer.state)));
+  parts.zone.hidden = !several && shown.some((transfer) => !failed(transfer));
+  for (const [transfer, row] of parts.rows) {
+    if (shown.includes(transfer)) continue;
+    row.box.remove();
+    parts.rows.delete(transfer);
+  }
+  for (const transfer of shown) {
+    if (!parts.rows.has(transfer)) parts.rows.set(transfer, buildRow(parts.list, transfer));
+    showRow(parts.rows.get(transfer), transfer);
+  }
+}
+
+export default function ({ data, parentElement, setTriggerValue, setStateValue }) {
   const parts = parentElement.querySelector(".u-up")?.parts ?? build(parentElement);
   const place = `${data.key}|${data.round}`;
   const address = new URL(data.address, document.baseURI).href;
+  const listed = transfers.get(place) ?? [];
+  transfers.set(place, listed);
+  const tellAll = () => {
+    const sent = listed.filter((transfer) => transfer.state === "sent").map((transfer) => transfer.id);
+    setStateValue("batch", { sent, open: listed.filter((transfer) => !transfer.over).length });
+  };
   const attach = (transfer) => {
     transfer.changed = () => {
-      show(parts, transfer);
-      if (transfer.state !== "sent" || transfer.announced) return;
+      show(parts, listed, data.several);
+      if (!transfer.over || transfer.announced) return;
       transfer.announced = true; // once: an imported file is no upload any more
-      transfer.forget();
-      setTriggerValue("sent", transfer.id);
+      if (transfer.state === "sent") transfer.forget();
+      if (data.several) tellAll();
+      else if (transfer.state === "sent") setTriggerValue("sent", transfer.id);
     };
     transfer.changed();
   };
-  const begin = (file) => {
-    if (!file || (transfers.get(place) && !transfers.get(place).over)) return;
-    const transfer = new Transfer(file, address, data.kinds);
-    transfers.set(place, transfer);
-    attach(transfer);
-    transfer.run();
+  const begin = (files) => {
+    if (!data.several && listed.some((transfer) => !transfer.over)) return;
+    const begun = [...files].slice(0, data.several ? undefined : 1).map((file) => new Transfer(file, address, data.kinds));
+    if (!data.several) listed.length = 0;
+    listed.push(...begun);
+    begun.forEach(attach);
+    begun.forEach((transfer) => transfer.run());
   };
 
   parts.title.textContent = data.label;
   parts.hint.textContent = data.hint;
   parts.input.setAttribute("aria-label", data.label);
+  parts.input.multiple = Boolean(data.several);
   parts.input.accept = data.suffixes.map((suffix) => `.${suffix}`).join(",");
   parts.input.onchange = () => {
-    begin(parts.input.files[0]);
+    begin(parts.input.files);
     parts.input.value = ""; // so that the same file can be chosen again
   };
   parts.zone.ondragover = (event) => {
@@ -122,14 +155,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   parts.zone.ondrop = (event) => {
     event.preventDefault();
     parts.zone.classList.remove("u-over");
-    begin(event.dataTransfer.files[0]);
+    begin(event.dataTransfer.files);
   };
-  parts.hold.onclick = () => {
-    const transfer = transfers.get(place);
-    transfer.state === "paused" ? transfer.resume() : transfer.pause();
-  };
-  parts.cancel.onclick = () => transfers.get(place)?.drop();
-
-  const running = transfers.get(place);
-  running ? attach(running) : show(parts, null);
+  listed.forEach(attach);
+  show(parts, listed, data.several);
 }

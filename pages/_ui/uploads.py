@@ -1,7 +1,7 @@
 """Uploading a file into the library, importing one from the server, and how to prepare a model."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +24,9 @@ DATA_SUFFIXES = ("pt", "safetensors", "npz", "csv", "tsv", "jsonl", "parquet", "
 START_SUFFIXES = ("safetensors", "pt", "pth", "ckpt")
 CHECKPOINT_SUFFIXES = ("safetensors",)
 TOKENIZER_SUFFIXES = ("json",)
+ALL_SUFFIXES = tuple(dict.fromkeys((*MODEL_SUFFIXES, *DATA_SUFFIXES)))
 KINDS = {
+    ALL_SUFFIXES: ("model", "weights", "data", "checkpoint"),
     MODEL_SUFFIXES: ("model", "weights"),
     DATA_SUFFIXES: ("data",),
     START_SUFFIXES: ("checkpoint", "weights"),
@@ -32,6 +34,7 @@ KINDS = {
     TOKENIZER_SUFFIXES: ("tokenizer",),
 }
 HINT = "Drop a file here, or choose one. Any size; an interrupted upload resumes."
+DROP_HINT = "Each model becomes a sub-model, on the data that fit it. A spec.json fills the draft."
 COMMAND = "unifiednn pack model.py:Net --input 1,28,28"
 OPTIONS = (
     ("--input 1,28,28", "shape of one sample, without the batch"),
@@ -107,7 +110,7 @@ def _read(take: Callable[[ImportOptions], FileView], options: Callable[[], Impor
         st.rerun()
     reading = background.Underway.of(lambda: take(wish))
     st.session_state[f"{key}{READING}"] = reading
-    if not reading.ends_within(GRACE_S):
+    if not background.end_within([reading], GRACE_S):
         st.rerun()  # a popover that holds this closes
 
 
@@ -198,6 +201,14 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
         )
         taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
+
+
+def sent_batch(label: str, *, key: str) -> tuple[list[str], int]:
+    """Draw a place for several files at once; returns the uploads that have arrived, and how many are on their way."""
+    accepted = {"suffixes": list(ALL_SUFFIXES), "kinds": list(KINDS[ALL_SUFFIXES]), "several": True}
+    data = {"key": key, "round": 0, "label": label, "hint": tr(DROP_HINT), "address": "files/uploads", **accepted}
+    state = _component()(data=data, key=key, on_batch_change=lambda: None).batch
+    return (list(state["sent"]), int(state["open"])) if isinstance(state, Mapping) else ([], 0)
 
 
 @cache

@@ -116,10 +116,10 @@ def test_a_disk_without_room_is_told_before_the_start(
     home: Home, short_demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The need is raised above every disk, as no test can fill one."""
-    from unifiednn_core.preflight import check
+    from unifiednn_core.preflight import check, kept_check
     from unifiednn_core.spec.run import load_run
 
-    monkeypatch.setattr(check, "SPARE_BYTES", 2**60)
+    monkeypatch.setattr(kept_check, "SPARE_BYTES", 2**60)
     findings = check.check(load_run(short_demo), short_demo.parent, home).findings
     [finding] = [f for f in findings if f.severity == "error"]
     assert finding.field == "home"

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from pages._ui import uploads
 from tests.ui.fake_views import demo_spec, submitted_demo
 from tests.ui.reading import box, button, labels, option, press, text_of
 from unifiednn_core.base.errors import Finding, IntakeFailed
@@ -470,3 +471,50 @@ def test_a_duplicate_has_a_name_of_its_own(open_page, service, drafted):
     press(app, "Duplicate lenet")
     assert names(service, drafted) == ["lenet", "lenet-3", "lenet-2", "resnet", "transformer"]
     assert not app.button(key="start").disabled
+
+
+def dropping(app, service, monkeypatch, *files):
+    """Let the browser have sent these files, and the server have read them."""
+    sent = [service.upload(name, content, ("model", "data")) for name, content in files]
+    monkeypatch.setattr(uploads, "sent_batch", lambda label, *, key: (sent, 0))
+    app.run()
+    while "The server reads the files." in text_of(app):
+        app.run()
+    assert not app.exception, [error.value for error in app.exception]
+
+
+def test_dropped_models_and_data_become_sub_models_at_once(open_page, service, monkeypatch):
+    app = open_page("build")
+    files = (("a.pt2", b"1"), ("b.pt2", b"2"), ("c.pt2", b"3"), ("own_train.npz", b"4"), ("own_test.npz", b"5"))
+    dropping(app, service, monkeypatch, *files)
+    [document] = service.drafts.values()
+    assert [one["name"] for one in document["submodels"]] == ["a", "b", "c"]
+    assert len({one["train_data"] for one in document["submodels"]} | {document["submodels"][0]["test_data"]}) == 2
+    assert not app.button(key="start").disabled
+    app.run()
+    assert len(service.drafts[next(iter(service.drafts))]["submodels"]) == 3, "once"
+
+
+def test_a_dropped_spec_and_its_hyperparameters_fill_the_draft(open_page, service, monkeypatch):
+    part = {"name": "one", "model": "lenet.pt2", "train_data": "absent.npz"}
+    spec, hyper = {"name": "mine", "submodels": [part]}, {"epochs": 9, "optimiser": "adam"}
+    app = open_page("build")
+    dropping(
+        app, service, monkeypatch, ("spec.json", json.dumps(spec).encode()), ("one.json", json.dumps(hyper).encode())
+    )
+    [document] = service.drafts.values()
+    [made] = document["submodels"]
+    lenet = next(file for file in service.held if file.filename == "lenet.pt2")
+    assert (document["name"], made["model"]) == ("mine", f"sha256:{lenet.sha256}")
+    assert "The library has no 'absent.npz'." in text_of(app)
+    press(app, "Rename it to optimizer")
+    [document] = service.drafts.values()
+    assert document["submodels"][0]["hyperparameters"] == {"epochs": 9, "optimizer": "adam"}
+
+
+def test_a_dropped_file_that_is_refused_says_why_and_the_others_arrive(open_page, service, monkeypatch):
+    app = open_page("build")
+    dropping(app, service, monkeypatch, ("bad.pt2", b"broken"), ("good.pt2", b"1"))
+    assert "This is no model." in text_of(app)
+    [document] = service.drafts.values()
+    assert [one["name"] for one in document["submodels"]] == ["good"]

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import holding, plain_name
@@ -23,7 +23,8 @@ from unifiednn_core.service.roles import Role
 from unifiednn_core.service.shelf import Shelf
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.documents import document_of
+from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.views.library import DraftView, KeptModel, Lineage, QuotaView, ServerFile, ShelvedFile, UploadView
 from unifiednn_core.views.runs import FileView
@@ -193,6 +194,15 @@ class LibraryService:
         self._uploads.get(upload_id, self._only_of)
         with self._uploads.finishing(upload_id, keep_refused=keep_refused) as (upload, path):
             return self._importer.import_moved(path, upload.filename, upload.kinds, options)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def document_in(self, upload_id: str) -> dict[str, Any] | None:
+        """The spec or the hyper-parameters in a complete upload of a `.json`; None for any other. Raises `NotFound`."""
+        upload = self._uploads.get(upload_id, self._only_of)
+        if not upload.filename.lower().endswith(".json"):
+            return None
+        text = self._uploads.small(upload_id, MAX_SPEC_BYTES)
+        return None if text is None else document_of(text, upload.filename)
 
     @permission(Role.SUBMITTER, about="{upload_id}")
     def drop_upload(self, upload_id: str) -> None:

@@ -124,6 +124,14 @@ class Uploads:
                 raise
             self.drop(upload_id)
 
+    def small(self, upload_id: str, most_bytes: int) -> bytes | None:
+        """All bytes of a complete upload of at most this size; None for any other. Raises `NotFound`."""
+        upload = self.get(upload_id)
+        if upload.offset_bytes != upload.size_bytes or upload.size_bytes > most_bytes:
+            return None
+        with self._writing(upload_id):
+            return self._data(upload_id).read_bytes()
+
     def drop(self, upload_id: str) -> None:
         """Delete an upload; idempotent."""
         if _ID.fullmatch(upload_id):
