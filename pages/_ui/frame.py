@@ -49,7 +49,7 @@ def service() -> Service:
 def page(title: str) -> None:
     """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
     speak_viewers()
-    _configure(f"{tr(title)} · UnifiedNN")
+    tab(f"{tr(title)} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
@@ -100,8 +100,10 @@ def _language() -> None:
         st.rerun()
 
 
-def _configure(title: str) -> None:
-    st.set_page_config(page_title=title, page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
+def tab(title: str, icon: str | Path = ICON) -> None:
+    """Set title and icon (a path, or SVG) of the browser's tab, also while a part of the page is updated."""
+    # With the width each time: without it the sidebar would go back to Streamlit's own.
+    st.set_page_config(page_title=title, page_icon=icon, layout="wide", initial_sidebar_state=SIDEBAR_PX)
 
 
 def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = None) -> None:
@@ -155,7 +157,7 @@ def route() -> None:
     """Run the page of the address."""
     speak_viewers()  # titles in the sidebar
     st.session_state[_ROUTED] = True
-    _configure("UnifiedNN")  # before the navigation, which opens the sidebar at this width
+    tab("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     _navigation().run()
 
 
