@@ -1,6 +1,7 @@
 """The dashboard: `streamlit run app.py`. Every page is a file of pages/ and works without this one."""
 
 import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
 
 from pages._ui import frame, signed_in
 from unifiednn_core.base.files import keep_private
@@ -12,5 +13,6 @@ if __name__ == "__main__":  # for each visitor
     frame.route()
 else:  # once, by the server
     keep_private()
+    PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
     client.start()  # loads torch in the background, so that the first upload does not wait for it
     app = st.App(__file__, routes=routes(signed_in.admit, signed_in.opened), middleware=middleware(signed_in.is_local))

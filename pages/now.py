@@ -214,7 +214,7 @@ def _recent(ended: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="section-recent"):
         st.html(markup.section(tr("Recent runs")), width="content")
         st.page_link(actions.RUN_PAGE, label=tr("All runs"), icon=":material/list:")
-    run_lists.draw_runs(ended, key="recent")
+    run_lists.draw_runs(ended, key="recent", heads=True)
 
 
 # -- an empty server

@@ -21,7 +21,7 @@ BASES: dict[Basis, str] = {
     "timed": "with the steps that the check timed",
     "relative": "not measured: percent of all work, by weights and batch; check it to get seconds",
 }
-FAIRNESS_HELP = "Jain's index of the speed that each sub-model gets: 1 if all are slowed down alike."
+FAIRNESS_HELP = "Fairness is Jain's index of the speed that each sub-model gets: 1 if all are slowed down alike."
 
 
 def draw(spec: RunSpec | None, policy: str | None = None) -> None:
@@ -68,8 +68,11 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
         for one in made
     ]
     looks: markup.Looks = {tr("Policy"): _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
-    caption = tr("Finish and figures under each policy. {fairness}", fairness=tr(FAIRNESS_HELP))
-    return markup.table(caption, markup.frame(rows), looks, right={*names, turnaround, makespan, fairness, peak})
+    caption = tr("Finish and figures under each policy")
+    fairness_note = markup.small(tr(FAIRNESS_HELP))
+    return fairness_note + markup.table(
+        caption, markup.frame(rows), looks, right={*names, turnaround, makespan, fairness, peak}
+    )
 
 
 def _chosen(value: tuple[str, bool]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import streamlit as st
 from streamlit.navigation.page import Page
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages._ui import charts, device_card, notify, signed_in
 from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
@@ -37,6 +38,8 @@ SCREENS = {
     "People": "group",
 }
 """Titles of the pages with their Material symbols."""
+OFFLINE = "No connection to the server. Training goes on. Trying again…"
+NO_PAGE = "There is no page “{name}” here. It may have been renamed, or the address is not complete."
 NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
 Option = TypeVar("Option")
 
@@ -54,6 +57,7 @@ def page(title: str) -> None:
     _ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
+    st.html(f'<div class="u-offline" role="status">{markup.icon("cloud_off")}{markup.text(tr(OFFLINE))}</div>')
     signed_in.require(title)
     _devices()
     notify.draw()
@@ -158,7 +162,13 @@ def route() -> None:
     speak_viewers()  # titles in the sidebar
     st.session_state[_ROUTED] = True
     tab("UnifiedNN")  # before the navigation, which opens the sidebar at this width
-    _navigation().run()
+    pages = _pages()
+    unknown = _unknown(pages)
+    found = _navigation(pages)
+    if unknown:
+        _no_page(unknown)
+    else:
+        found.run()
 
 
 def _ensure_routed() -> None:
@@ -169,14 +179,19 @@ def _ensure_routed() -> None:
     """
     if not st.session_state.get(_ROUTED):
         st.session_state[_ROUTED] = True
-        _navigation()
+        _navigation(_pages())
         st.rerun()
 
 
-def _navigation() -> Page:
+def _first() -> str:
+    """Title of the page that opens by itself."""
     person = signed_in.actor()
-    first = "Submit" if person is not None and person.sees_only_own else "Now"
-    pages = [
+    return "Submit" if person is not None and person.sees_only_own else "Now"
+
+
+def _pages() -> list[Page]:
+    person, first = signed_in.actor(), _first()
+    return [
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
@@ -188,5 +203,29 @@ def _navigation() -> Page:
         for title, icon in sorted(SCREENS.items(), key=lambda screen: screen[0] != first)
         if person is not None or title != "People"  # a page only for servers with sign-in
     ]
-    signed_out = signed_in.login_configured() and person is None
+
+
+def _navigation(pages: list[Page]) -> Page:
+    signed_out = signed_in.login_configured() and signed_in.actor() is None
     return st.navigation(pages, position="hidden" if signed_out else "sidebar")
+
+
+def _unknown(pages: Sequence[Page]) -> str:
+    """Name in the address if no page has it; empty otherwise.
+
+    Streamlit would say so in a dialog, also for the first page, which it serves at `/` alone: it is asked for no name.
+    """
+    context = get_script_run_ctx()
+    asked = "" if context is None else context.pages_manager.intended_page_name or ""
+    if context is None or not asked or asked in {page.url_path for page in pages}:
+        return ""
+    context.pages_manager.set_script_intent("", "")
+    return "" if asked == _first().lower() else asked
+
+
+def _no_page(asked: str) -> None:
+    page("Page not found")
+    st.html(markup.empty(tr("Page not found"), tr(NO_PAGE, name=asked)))
+    with st.container(horizontal=True, horizontal_alignment="center"):
+        if st.button(tr("Go to the first page"), key="first-page", type="primary", icon=":material/home:"):
+            st.rerun()

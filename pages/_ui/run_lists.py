@@ -5,18 +5,25 @@ from collections.abc import Iterable, Sequence
 import streamlit as st
 
 from pages._ui import actions, arms, frame
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.views import markup, wording
+from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.runs import RunView
 
 NAME_WIDTH_PX, ACTIONS_WIDTH_PX = 220, 80
 NO_HYBRID = "No hybrid to compare yet. Try the demo, or build one."
 
 
-def draw_runs(runs: Iterable[RunView], *, key: str) -> None:
-    """Draw one line for each run; a queued one shows its position and can be stopped."""
+def draw_runs(runs: Iterable[RunView], *, key: str, heads: bool = False) -> None:
+    """Draw one line for each run, with `heads` above them; a queued one shows its position and can be stopped."""
     with st.container(key=f"rows-{key}"):
+        if heads:
+            with st.container(horizontal=True, key=f"row-{key}-head"):
+                st.html(markup.faint(tr("Run")), width=NAME_WIDTH_PX)
+                names = (tr("State"), tr("How"), tr("Sub-models"), tr("Time"), tr("When"))
+                st.html(markup.cells("u-brief u-head", map(markup.text, names)))
+                st.space(ACTIONS_WIDTH_PX)
         for run in runs:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-{run.run_id}"):
                 _line(run, actions.RUN_PAGE, arms.badge(run) or markup.faint(arms.way_text(run)))
@@ -52,5 +59,7 @@ def _line(run: RunView, page: str, way: str) -> None:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
         moment = frame.ago(run.ended_at_s or run.started_at_s or run.created_at_s)
     count = wording.count_text(len(run.submodels), "sub-model")
+    if why := attention.why_failed(run):
+        way += f'<span class="u-under u-clip u-why" title="{markup.text(why)}">{markup.text(why)}</span>'
     cells = (markup.state_badge(run.state), way, count, markup.text(figure), markup.faint(moment))
     st.html(markup.cells("u-brief", cells))

@@ -94,5 +94,7 @@ def chart_names(app: AppTest) -> list[str]:
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """The charts that the page sent to the browser."""
-    boards = [json.loads(zlib.decompress(element.proto.bytes)) for element in app.get("bidi_component")]
+    boards = [
+        json.loads(zlib.decompress(element.proto.bytes)) for element in app.get("bidi_component") if element.proto.bytes
+    ]
     return [chart for board in boards for chart in board["charts"]]

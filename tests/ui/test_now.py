@@ -1,7 +1,10 @@
 import re
+import time
 from dataclasses import replace
 
-from tests.ui.fake_views import mid_flight, queued
+from tests.ui import fake_arms
+from tests.ui.fake_arms import FINGERPRINT
+from tests.ui.fake_views import failed, mid_flight, queued
 from tests.ui.reading import html_of, labels, text_of
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.lifecycle import State
@@ -86,3 +89,46 @@ def test_a_run_that_waits_for_any_device_says_so_and_one_that_trains_names_its_o
     assert "any device" in text_of(open_page("run", run="r-queued"))
     assert "cuda:1" in text_of(open_page("run", run="r-live"))
     assert "cuda:1" in text_of(open_page("now"))
+
+
+def just_failed():
+    ended_at_s, cause = time.time() - 60, "The loss of explodes is nan at or before step 2."
+    hurt = {"name": "explodes", "state": State.FAILED, "steps_done": 2, "ended_at_s": ended_at_s, "cause": cause}
+    first, *others = failed().submodels
+    return replace(failed(), submodels=(replace(first, **hurt), *others), ended_at_s=ended_at_s)
+
+
+def test_a_failure_comes_first_until_it_is_dismissed(open_page, service):
+    service.listed = [mid_flight(), just_failed()]
+    app = open_page("now")
+    words = text_of(app)
+    sentence = "explodes failed at step 2: its loss is NaN"
+    assert words.index(sentence) < words.index("Running") and "New" in words
+    key = f"{failed().run_id}-explodes"
+    opened = app.button(key=f"open-failed-{key}").click().run()
+    assert opened.query_params["run"] in (failed().run_id, [failed().run_id])
+    app = open_page("now")
+    assert sentence in text_of(app) and " New " not in text_of(app), "it has been looked at"
+    app.button(key=f"dismiss-{key}").click().run()
+    assert text_of(app).count(sentence) == 1, "in the list of runs alone"
+    assert not [one for one in app.button if one.key.startswith("dismiss-")]
+
+
+def test_the_devices_show_what_they_have_and_never_a_zero_for_what_is_not_known(open_page, service):
+    service.devices.devices()
+    service.store.device_samples.write([
+        {"device": "cpu", "total_bytes": 8 * 2**30, "own_bytes": 2**30, "free_bytes": 5 * 2**30, "utilisation": 0.43,
+         "load": 1.25, "others": [{"pid": 7, "user": "mallory", "name": "<b>x</b>", "size_bytes": None}]},
+    ])  # fmt: skip
+    words = text_of(open_page("now"))
+    assert "1,024 MiB ours, 2,048 MiB others, 5,120 MiB free" in words and "43 %" in words and "1.25" in words
+    assert "Temperature not available" in words
+    assert "mallory" in words and "<b>x</b>" in words and "PID 7" in words, "a name is text"
+    assert "43 % busy · 3.0 of 8.0 GiB" in words, "in the sidebar"
+
+
+def test_what_merging_saves_stands_at_the_run_that_trains(open_page, service):
+    live = replace(mid_flight(), fingerprint=FINGERPRINT, peak_memory_bytes=329 * 2**20)
+    other = replace(fake_arms.baseline("concurrent"), peak_memory_bytes=726 * 2**20)
+    service.listed = [live, other]
+    assert "peak 329 MiB, 55 % less than concurrent (726 MiB)" in text_of(open_page("now"))

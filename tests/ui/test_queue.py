@@ -83,3 +83,20 @@ def test_the_page_of_a_run_that_waits_has_its_place_reason_and_estimate(open_pag
 def test_names_cannot_become_markup(open_page, busy):
     busy.store.runs.update(HIS_NEXT.run_id, name="<script>alert(1)</script>")
     assert "<script" not in html_of(open_page("queue"))
+
+
+def test_what_waits_is_moved_and_the_page_says_who_holds_the_device(open_page, busy):
+    app = open_page("queue")
+    assert "cpu trains lenet-run, secretnet-run, until" in text_of(app)
+    before = [entry.run_id for entry in busy.queue.line()]
+    assert before == [HIS_NEXT.run_id, HER_NEXT.run_id]
+    app.button(key=f"line-vertical_align_top-{HER_NEXT.run_id}").click().run()
+    assert [entry.run_id for entry in busy.queue.line()] == before[::-1]
+    app.button(key=f"line-arrow_downward-{HER_NEXT.run_id}").click().run()
+    assert [entry.run_id for entry in busy.queue.line()] == before
+    app.number_input(key=f"line-place-{HER_NEXT.run_id}-2").set_value(1).run()
+    app.button(key=f"line-move-{HER_NEXT.run_id}").click().run()
+    assert [entry.run_id for entry in busy.queue.line()] == before[::-1]
+    assert app.button(key=f"line-arrow_upward-{HER_NEXT.run_id}").disabled
+    moves = [line.subject for line in busy.store.people.audit_log(9) if line.action == "move"]
+    assert len(moves) == 3 and moves[0] == f"{HER_NEXT.run_id} to place 1"

@@ -5,6 +5,7 @@ count.
 """
 
 import io
+import os
 import zipfile
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -225,6 +226,7 @@ def _write_mlflow(exported: Sequence[ToExport], to: str) -> Iterator[str]:
     from mlflow.exceptions import MlflowException
 
     uri = to if "://" in to else Path(to).resolve().as_uri()
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else a folder is refused by newer versions
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         name = f"unifiednn/{exported[0].run_name}"
@@ -247,7 +249,7 @@ def _write_mlflow(exported: Sequence[ToExport], to: str) -> Iterator[str]:
                 client.log_artifact(run_id, str(one.archive))
             client.set_terminated(run_id, _ENDS.get(one.state, "RUNNING"), None if one.to_s is None else _ms(one.to_s))
             yield run_id
-    except MlflowException as error:
+    except (MlflowException, ImportError) as error:  # a database needs more than the slim package
         said = (str(error).strip().splitlines() or [""])[0][:300]
         remedy = "Name a folder, or the URI of a tracking server that answers."
         raise BadInput.of("MLflow", "to", f"MLflow cannot write to {uri}: {said}", remedy) from None

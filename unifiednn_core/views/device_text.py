@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
+from unifiednn_core.base.units import GIB, NOT_AVAILABLE, memory_text
 from unifiednn_core.views.devices import DeviceCard
 
 
@@ -43,7 +43,9 @@ def brief(card: DeviceCard) -> str:
     busy = "" if card.utilisation is None else tr("{share} busy", share=share(card.utilisation))
     used = tr("memory not available")
     if card.used_bytes is not None:
-        used = tr("{used} of {total}", used=memory_text(card.used_bytes), total=memory_text(card.total_bytes))
+        used = tr(
+            "{used} of {total} GiB", used=f"{card.used_bytes / GIB:.1f}", total=f"{(card.total_bytes or 0) / GIB:.1f}"
+        )
     return " · ".join(filter(None, (busy, used)))
 
 

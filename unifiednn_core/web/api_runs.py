@@ -380,6 +380,10 @@ RUNS = (
            command="policies", does=lambda service: service.runs.policies(), result=tuple[PolicyCard, ...]),
     Action(method="GET", path="/files/models/{run}/{submodel}", about="Zip of a trained model.",
            calls=("artifact",), command="download", does=None, result=bytes),
+    Action(method="GET", path="/files/models/{run}", about="One zip of the zips of all trained models of a run.",
+           calls=("finished", "artifact"), command="download", does=None, result=bytes),
+    Action(method="GET", path="/files/tensorboard/{run}.zip", about="TensorBoard event files of a run.",
+           calls=("tensorboard_zip",), command="export", does=None, result=bytes),
     Action(method="GET", path="/files/checkpoints/{run}/{submodel}", about="Newest checkpoint of a sub-model.",
            calls=("checkpoint",), command="checkpoint", does=None, result=bytes),
 )  # fmt: skip

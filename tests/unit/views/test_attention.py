@@ -1,0 +1,113 @@
+"""Failures in one line, what merging saves, and who holds a device."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.ui.fake_views import ended, failed, mid_flight
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views import attention
+from unifiednn_core.views.attention import Saving
+from unifiednn_core.views.estimates import Estimate
+from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
+from unifiednn_core.views.runs import RunView
+
+NOW_S = 1_000_000.0
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+
+
+def broken(at_s: float, run_id: str = "r", cause: str = "It broke. Mend it.", name: str = "explodes") -> RunView:
+    view = failed()
+    part = replace(view.submodels[0], name=name, state=State.FAILED, cause=cause, ended_at_s=at_s, steps_done=2)
+    return replace(view, run_id=run_id, name=f"{run_id}-run", submodels=(part,), ended_at_s=at_s)
+
+
+@pytest.mark.parametrize(
+    ("cause", "step", "told"),
+    [
+        ("The loss of explodes is nan at or before step 2.", 5, "explodes failed at step 2: its loss is NaN"),
+        ("The loss of explodes is -inf at or before step 30.", 5, "explodes failed at step 30: its loss is infinite"),
+        ("The file is gone. Put it back.", 0, "explodes failed: The file is gone"),
+        ("Out of memory.", 1234, "explodes failed at step 1,234: Out of memory"),
+        (None, 0, "explodes failed: no cause is known"),
+    ],
+)
+def test_a_failure_is_one_line(cause: str | None, step: int, told: str) -> None:
+    assert attention.failure_text("explodes", cause, step) == told
+
+
+def test_failures_are_new_until_seen_and_stay_until_dismissed() -> None:
+    runs = [
+        broken(NOW_S - 10, "a"),
+        broken(NOW_S - 20, "b"),
+        broken(NOW_S - attention.SHOWN_S - 1, "old"),
+        mid_flight(),
+    ]
+
+    def shown(seen: dict[str, tuple[float, bool]]) -> list[tuple[str, bool]]:
+        return [(one.run_id, one.is_new) for one in attention.failures(runs, seen, NOW_S)]
+
+    assert shown({}) == [("a", True), ("b", True)], "the newest first, and none of last week"
+    assert shown({"a": (NOW_S - 5, False)}) == [("a", False), ("b", True)]
+    assert shown({"a": (NOW_S - 5, True)}) == [("b", True)]
+    assert shown({"a": (NOW_S - 15, True)}) == [("a", True), ("b", True)], "it failed again after it was dismissed"
+
+
+def test_a_run_that_failed_without_a_sub_model_says_so_itself() -> None:
+    view = replace(failed(), name="demo", submodels=ended().submodels, cause="The host died.", ended_at_s=NOW_S)
+    [one] = attention.failures([view], {}, NOW_S)
+    assert (one.name, one.sentence) == ("demo", "demo failed: The host died")
+    assert attention.why_failed(ended()) == "" and attention.why_failed(view) == "demo failed: The host died"
+
+
+def pair(ours: int | None, theirs: int | None, state: State = State.COMPLETED) -> list[RunView]:
+    same = {"fingerprint": "f", "state": State.COMPLETED}
+    hybrid = replace(ended(), run_id="h", peak_memory_bytes=ours, **same)
+    other = replace(ended(), run_id="c", mode="concurrent", peak_memory_bytes=theirs, **{**same, "state": state})
+    return [hybrid, other]
+
+
+def test_savings_compare_equal_trainings_that_completed() -> None:
+    mib = 2**20
+    found = attention.savings(pair(329 * mib, 726 * mib))
+    assert set(found) == {"h"}
+    assert attention.memory_saved_text(found["h"]) == "329 MiB, 55 % less than concurrent (726 MiB)"
+    assert attention.last_saving(pair(329 * mib, 726 * mib)) == found["h"]
+    worse, same = (attention.savings(pair(size * mib, 100 * mib))["h"] for size in (150, 100))
+    assert attention.memory_saved_text(worse) == "150 MiB, 50 % more than concurrent (100 MiB)"
+    assert attention.memory_saved_text(same) == "100 MiB, as much as concurrent (100 MiB)"
+    for runs in (pair(None, 5), pair(5, None), pair(5, 5, State.RUNNING), [*pair(5, 5)[:1], mid_flight()]):
+        assert attention.savings(runs) == {}
+
+
+def test_the_shipped_saving_is_that_of_the_results() -> None:
+    shipped = attention.shipped_saving()
+    case = json.loads((RESULTS / Path(shipped.source).name).read_text())["cases"][0]
+    ours, theirs = case["hybrids"]["fcfs, warm"], case["baselines"][shipped.mode]
+    assert shipped == Saving(
+        run_id="", mode="concurrent", networks=len(case["submodels"]), source=shipped.source,
+        hybrid_bytes=int(ours["memory_bytes"][0]), baseline_bytes=int(theirs["memory_bytes"][0]),
+        hybrid_s=ours["makespan_s"][0], baseline_s=theirs["makespan_s"][0],
+    )  # fmt: skip
+    assert case["verdicts"]["fcfs, warm"]["concurrent"]["identical_weights"] is True
+
+
+def test_a_holder_is_named_with_its_end() -> None:
+    member = HybridMember(
+        run_id="r", run_name="demo", name="a", shown="a", number=0, owner="", state=State.RUNNING, steps_done=5,
+        steps_total=10, holds_device=True, ends_in_s=Estimate(60, 50, 70), leaving=None,
+    )  # fmt: skip
+    hybrid = ListedHybrid(
+        hybrid_id="h", shared=True, mode="hybrid", device="cpu", policy="fair", now_reason=None, since_s=None,
+        memory_bytes=None, peak_memory_bytes=None, heartbeat_age_s=None,
+        members=(member, replace(member, run_name="other", ends_in_s=Estimate(90, 80, 100))),
+    )  # fmt: skip
+    assert attention.ends_of(hybrid) == Estimate(90, 80, 100) and attention.progress_of(hybrid) == 0.5
+    assert attention.holder_text(hybrid, "about 14:32") == "cpu trains demo, other, until about 14:32."
+    unknown = replace(hybrid, members=(replace(member, ends_in_s=None),))
+    assert attention.ends_of(unknown) is None and "nobody knows" in attention.holder_text(unknown, None)
+    many = replace(hybrid, members=tuple(replace(member, run_name=f"n{at}") for at in range(7)))
+    assert "n0, n1, n2 and 4 more" in attention.holder_text(many, None)
+    assert attention.holder_text(replace(hybrid, members=()), None) == "cpu is about to be free."
