@@ -38,6 +38,8 @@ SCREENS = {
     "People": "group",
 }
 """Titles of the pages with their Material symbols."""
+NAMES = {"People": "Admin"}
+"""What the sidebar calls a page, if that is not its title."""
 OFFLINE = "No connection to the server. Training goes on. Trying again…"
 NO_PAGE = "There is no page “{name}” here. It may have been renamed, or the address is not complete."
 NO_SUPERVISOR = "The supervisor is not running, so no queued run can start. Restart the dashboard."
@@ -52,7 +54,11 @@ def service() -> Service:
 def page(title: str) -> None:
     """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
     speak_viewers()
+<<<<<<< HEAD
     tab(f"{tr(title)} · UnifiedNN")
+=======
+    _configure(f"{tr(NAMES.get(title, title))} · UnifiedNN")
+>>>>>>> main
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
@@ -195,13 +201,12 @@ def _pages() -> list[Page]:
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
-            title=f":material/{icon}: {tr(title)}",
+            title=f":material/{icon}: {tr(NAMES.get(title, title))}",
             url_path=title.lower(),
             default=title == first,
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
         )
         for title, icon in sorted(SCREENS.items(), key=lambda screen: screen[0] != first)
-        if person is not None or title != "People"  # a page only for servers with sign-in
     ]
 
 

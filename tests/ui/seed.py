@@ -98,6 +98,7 @@ class Seeded:
         self.close = service.close
         self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
         self.notifications, self.monitoring = service.notifications, service.monitoring
+        self.retention = service.retention
         self.runs, self.library, self.comparisons, self.people = (
             service.runs, service.library, service.comparisons, service.people,
         )  # fmt: skip

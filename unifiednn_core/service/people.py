@@ -22,7 +22,7 @@ from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.people import QUOTA, People, TokenRow
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView, view_of
 
-SHOWN_LINES = 500
+SHOWN_LINES, CSV_LINES = 500, 100_000
 PREFIX = "unn"
 SECRET_BYTES = 32
 DAY_S = 86_400
@@ -131,10 +131,10 @@ class PeopleService:
         """All people and all actions of the audit log."""
         return self._people.audited_names()
 
-    @permission(Role.ADMIN, about="{last}")
-    def audit_csv(self, last: int = 100_000, *, person: str = "", action: str = "", text: str = "") -> str:
-        """The same lines as CSV text, with times in ISO 8601, UTC."""
-        rows = self._people.audit_log(last, person=person, action=action, text=text)
+    @permission(Role.ADMIN, about="{text}")
+    def audit_csv(self, *, person: str = "", action: str = "", text: str = "") -> str:
+        """The newest of these lines as CSV text, with times in ISO 8601, UTC."""
+        rows = self._people.audit_log(CSV_LINES, person=person, action=action, text=text)
         written = StringIO()
         writer = csv.writer(written)
         writer.writerow(("time", "person", "role", "action", "subject", "outcome"))

@@ -1,0 +1,126 @@
+"""What the disk holds, by kind and by person; quotas; and what the server deletes by itself."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages._ui import actions, frame
+from unifiednn_core.base.errors import UnifiedNNError
+from unifiednn_core.base.texts import tr
+from unifiednn_core.base.units import memory_text
+from unifiednn_core.spec.retention import GIB, Retention, retention_of
+from unifiednn_core.views import markup, wording
+
+SHOWN = 50
+OFF = "Nothing is deleted by itself: no retention is set."
+ON = "Applied once an hour, with a line in the audit log for each. Open and interrupted runs always stay."
+BEYOND = "Uploads beyond it are refused; what is there stays."
+
+
+def draw() -> None:
+    """Draw usage, quotas and retention."""
+    _usage()
+    _quotas()
+    _retention()
+
+
+def _usage() -> None:
+    use = frame.service().retention.disk_use()
+    kinds = {
+        tr("Library"): use.library, tr("Trained models"): use.models, tr("Checkpoints"): use.checkpoints,
+        tr("Uploads"): use.uploads, tr("Database"): use.database, tr("Other"): use.other,
+    }  # fmt: skip
+    facts = [markup.Fact(name, memory_text(size)) for name, size in kinds.items()]
+    st.html(markup.section(tr("Home folder"), tr("{free} free on the disk", free=memory_text(use.free))))
+    st.html(markup.strip([markup.Fact(tr("In all"), memory_text(use.home)), *facts]))
+
+
+def _quotas() -> None:
+    service = frame.service()
+    everybody = service.people.default_quota()
+    st.html(markup.section(tr("Quotas"), tr(BEYOND)))
+    with st.form("set-quota", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+        person = st.text_input(
+            tr("E-mail address"), key="quota-person", placeholder=tr("everybody without a quota"), width=280
+        )
+        size = st.number_input(
+            "GiB", 0.0, 1e6, 0.0 if everybody is None else everybody / GIB, 1.0, key="quota-gib", width=150,
+            help=tr("0 means no limit."),
+        )  # fmt: skip
+        if st.form_submit_button(tr("Set quota"), icon=":material/check:", key="quota-set"):
+            _attempt(lambda: service.people.set_quota(int(size * GIB) or None, person))
+    owned = service.retention.owned()
+    if not owned:
+        st.html(markup.small(tr("Nobody has files yet.")))
+        return
+    table = markup.frame(
+        {tr("Person"): one.person or tr("this computer"), tr("In all"): one.total, tr("Library"): one.library}
+        | {tr("Trained models"): one.models, tr("Newest checkpoints"): one.checkpoints, tr("Quota"): one.quota_bytes}
+        for one in owned
+    )
+    sizes = [name for name in table.columns if name != tr("Person")]
+    looks: markup.Looks = {tr("Person"): markup.bold, **dict.fromkeys(sizes, memory_text)}
+    st.html(markup.table(tr("By person"), table, looks, right=sizes))
+
+
+def _retention() -> None:
+    desk = frame.service().retention
+    now = desk.retention()
+    st.html(markup.section(tr("Retention"), tr(OFF if now.is_off else ON)))
+    with st.form("set-retention", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+        runs = _field(tr("Keep ended runs, days"), now.keep_runs_days, "retention-runs")
+        checkpoints = _field(tr("Keep their checkpoints, days"), now.keep_checkpoints_days, "retention-checkpoints")
+        limit = _field(tr("Home folder at most, GiB"), now.home_limit_gib, "retention-limit")
+        icon = ":material/visibility:"
+        shown = st.form_submit_button(tr("Show what would go"), icon=icon, key="retention-show")
+        saved = st.form_submit_button(tr("Save"), icon=":material/check:", key="retention-save")
+    asked: dict[str, object] = {
+        "keep_runs_days": runs or None, "keep_checkpoints_days": checkpoints or None, "home_limit_gib": limit or None
+    }  # fmt: skip
+    if saved:
+        _attempt(lambda: desk.set_retention(retention_of(asked)))
+    try:
+        rules = retention_of(asked) if shown else now
+    except UnifiedNNError as error:
+        actions.show_error(error)
+        return
+    _due(rules, tried=shown and rules != now)
+
+
+def _field(label: str, value: float | None, key: str) -> float:
+    return st.number_input(label, 0.0, 1e6, value or 0.0, 1.0, key=key, width=200, help=tr("0 means no limit."))
+
+
+def _due(rules: Retention, *, tried: bool) -> None:
+    """Draw what the next pass deletes under these rules; nothing is deleted by drawing it."""
+    desk = frame.service().retention
+    due = desk.planned(rules)
+    if tried:
+        st.html(markup.notice("blue", "visibility", tr("Not saved"), tr("This is what these settings would delete.")))
+    if not due:
+        if tried or not rules.is_off:
+            st.html(markup.small(tr("Nothing is due.")))
+        return
+    table = markup.frame(
+        {tr("Run"): one.run.name, tr("Goes"): tr("the run") if one.what == "run" else tr("its checkpoints")}
+        | {tr("Ended"): frame.ago(one.run.ended_at_s), tr("Frees"): one.size_bytes, tr("Why"): one.why}
+        for one in due[:SHOWN]
+    )
+    freed = memory_text(sum(one.size_bytes for one in due))
+    caption = tr("Due now: {count}, {size}", count=wording.count_text(len(due), "deletion"), size=freed)
+    looks: markup.Looks = {tr("Run"): markup.bold, tr("Frees"): memory_text}
+    st.html(markup.table(caption, table, looks, right={tr("Frees")}))
+    if not tried:
+        with st.popover(tr("Delete now…"), icon=":material/delete:", key="retention-now"):
+            st.html(f"<p>{markup.text(tr('This cannot be undone.'))}</p>")
+            if st.button(tr("Delete what is due"), key="retention-apply", type="primary"):
+                _attempt(lambda: desk.apply_retention())
+
+
+def _attempt(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except UnifiedNNError as error:
+        actions.show_error(error)
+    else:
+        st.rerun()
