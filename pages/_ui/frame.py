@@ -54,11 +54,7 @@ def service() -> Service:
 def page(title: str) -> None:
     """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
     speak_viewers()
-<<<<<<< HEAD
-    tab(f"{tr(title)} · UnifiedNN")
-=======
-    _configure(f"{tr(NAMES.get(title, title))} · UnifiedNN")
->>>>>>> main
+    tab(f"{tr(NAMES.get(title, title))} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
