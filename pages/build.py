@@ -15,6 +15,7 @@ from pages._ui import (
     drop,
     dropped,
     fixes,
+    focus,
     forecast_panel,
     frame,
     launch,
@@ -28,6 +29,7 @@ from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
 
+FIRST = ".st-key-add button"
 _DRAFT, _EDITOR, _CONFLICT = "draft", "editor", "conflict"
 
 
@@ -66,6 +68,7 @@ def main() -> None:
         st.rerun()
     if changed != draft:
         _save(changed)
+    focus.draw()
     draft_list.draw(key="build", without=st.session_state[_DRAFT][0])
     here = drafts.closed(changed) == drafts.closed(draft) and asking == (_CONFLICT in st.session_state)
     if not here or editing != (_EDITOR in st.session_state):
@@ -205,7 +208,8 @@ def _editor(draft: drafts.Document) -> drafts.Document:
     with st.container(border=True, key="editor"):
         old = listed[at].get("name") if at is not None and at < len(listed) else None
         st.html(markup.section(tr("Edit {name}", name=old) if old else tr("New sub-model")))
-        entered = submodel_form.submodel_form(seed, taken, key=key)
+        ranked = run_form.by_priority(draft.get("policy") or {})
+        entered = submodel_form.submodel_form(seed, taken, key=key, ranked=ranked)
         with st.container(horizontal=True, horizontal_alignment="right"):
             cancel = st.button(tr("Cancel"), key="editor-cancel")
             save = st.button(tr("Save sub-model"), key="editor-save", type="primary", icon=":material/check:")
@@ -215,6 +219,7 @@ def _editor(draft: drafts.Document) -> drafts.Document:
         st.rerun()
     if cancel or save:
         del st.session_state[_EDITOR]
+        focus.to(f".st-key-edit-{len(listed) if at is None else at} button" if save or at is not None else FIRST)
         return drafts.closed(drafts.put(draft, at, entered) if save else draft)
     if drafts.EDITING not in draft and entered == st.session_state.setdefault(f"{key}-first", entered):
         return draft
@@ -226,6 +231,7 @@ def _open_editor(at: int | None, seed: drafts.Document, number: int | None = Non
     if number is None:
         number = st.session_state["editors"] = st.session_state.get("editors", 0) + 1
     submodel_form.restart(f"sub{number}")
+    focus.to(".st-key-editor input")
     st.session_state[_EDITOR] = Editor(at, number, seed)
 
 

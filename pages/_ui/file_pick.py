@@ -6,11 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, frame, uploads
+from pages._ui import actions, background, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.library import KeptModel
 from unifiednn_core.views.runs import FileView
 
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
@@ -86,6 +87,44 @@ def current(key: str, chosen: str | None) -> str | None:
 def _wanted(chosen: str | None, key: str) -> str | None:
     held: str | None = st.session_state.get(f"{key}-uploaded", chosen)
     return held
+
+
+def of_runs(*, key: str) -> None:
+    """Draw a choice among what runs of this server keep; the chosen one is copied into the library, and chosen."""
+    kept = {f"{one.run_id}/{one.submodel}/{one.what}": one for one in frame.service().library.kept()}
+    reading: background.Underway[FileView] | None = st.session_state.get(f"{key}-kept{uploads.READING}")
+    if reading is not None and not reading.done:
+        background.draw(reading, tr("The server reads the file. Everything else goes on."))
+    elif reading is not None:
+        del st.session_state[f"{key}-kept{uploads.READING}"]
+        try:
+            choose(reading.result(), key=key)
+            st.rerun()
+        except UnifiedNNError as error:
+            actions.show_error(error)
+    if not kept:
+        return
+    labels = {name: visible(_kept_label(one)) for name, one in kept.items()}
+    twice = Counter(labels.values())
+    title = {name: text if twice[text] == 1 else f"{text} · {name}" for name, text in labels.items()}.__getitem__
+    times = st.session_state.get(f"{key}-kept-times", 0)
+    label, hint = tr("Trained models and checkpoints of runs"), tr("or from a run of this server")
+    picked = st.selectbox(
+        label, list(kept), None, title, f"{key}-kept-{times}", placeholder=hint, label_visibility="collapsed"
+    )
+    if picked is None or reading is not None:
+        return
+    library, one = frame.service().library, kept[picked]
+    taking = background.Underway.of(lambda: library.take(one.run_id, one.submodel, one.what))
+    st.session_state[f"{key}-kept-times"] = times + 1
+    st.session_state[f"{key}-kept{uploads.READING}"] = taking
+    background.end_within([taking], uploads.GRACE_S)
+    st.rerun()
+
+
+def _kept_label(one: KeptModel) -> str:
+    what = tr("trained model") if one.what == "model" else tr("checkpoint, step {step}", step=one.step)
+    return " · ".join((one.submodel, one.run_name, what, frame.moment(one.at_s)))
 
 
 def choose(file: FileView, *, key: str) -> None:

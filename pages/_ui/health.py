@@ -12,6 +12,7 @@ PARTS = {
     "intake": "Reading of files",
     "disk": "Disk",
 }
+WORKS, BROKEN, ASLEEP = "works", "does not work", "starts when needed"
 ALL_WELL = "Every part of the server works."
 NOT_WELL = "A part that the server needs does not work."
 FOR_PROGRAMS = "Programs read the same at /health, figures for Prometheus at /metrics."
@@ -27,7 +28,7 @@ def draw() -> None:
     table = markup.frame(
         {
             tr("Part"): tr(PARTS[part.name]),
-            tr("State"): tr("works") if part.ok else tr("does not work"),
+            tr("State"): tr(WORKS if part.ok else BROKEN if part.vital else ASLEEP),
             tr("What it says"): f"{part.text} {part.remedy}".rstrip(),
         }
         for part in found.parts

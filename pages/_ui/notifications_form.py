@@ -61,10 +61,10 @@ def _table(found: tuple[WebhookView, ...]) -> None:
     table = markup.frame(
         {
             tr("Address"): one.shown,
+            tr("Last delivery"): _last(one),
             tr("Events"): ", ".join(tr(LABELS[event]) for event in one.events),
             tr("Added"): frame.ago(one.created_at_s),
             tr("By"): one.created_by,
-            tr("Last delivery"): _last(one),
         }
         for one in found
     )

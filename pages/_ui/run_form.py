@@ -93,6 +93,12 @@ def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:
     return {"memory_limit_bytes": known if typed == shown else typed * MIB}
 
 
+def by_priority(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy looks at priorities."""
+    card = next((card for card in frame.service().runs.policies() if card.name == policy.get("name")), None)
+    return card is None or card.by_priority
+
+
 def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     """Draw the choice of a policy with its parameters, seeded with one; returns the one that it now says."""
     cards = {card.name: card for card in frame.service().runs.policies()}

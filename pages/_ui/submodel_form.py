@@ -13,6 +13,7 @@ from pages._ui import (
     frame,
     hyper_form,
     meaning_form,
+    run_form,
     sweep_form,
     transform_form,
     uploads,
@@ -97,7 +98,8 @@ def submodel_form(
                 file_pick.choose(part, key=f"{key}-{field}")
             if parts is not None:
                 st.rerun()
-    undrawn = {entry: value for entry, value in submodel.items() if entry in KEPT}
+    without_field = KEPT if ranked else (*KEPT, "priority")
+    undrawn = {entry: value for entry, value in submodel.items() if entry in without_field}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
     name = own_name = _own_name(submodel, models, taken)
     if not own_name and chosen:
@@ -108,7 +110,9 @@ def submodel_form(
     values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     if ranked:
         priority = int(submodel.get("priority", 0))
-        values["priority"] = two.number_input("Priority", value=priority, key=f"{key}-priority", help=PRIORITY_HELP)
+        values["priority"] = two.number_input(
+            tr("Priority (low first)"), value=priority, key=f"{key}-priority", help=tr(PRIORITY_HELP)
+        )
     due_s = submodel.get("deadline_s")
     due_min = (three if ranked else two).number_input(
         "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
@@ -219,11 +223,12 @@ def _start_from(
     """Draw the choice seeded with a `start_from` entry; returns the one that it now says, None for the model file."""
     offered = [file for file in files if file.kind in START_KINDS]
     shown = opened or bool(seed) or f"{key}-uploaded" in st.session_state
-    label, known, nowhere = "Checkpoint or weights", seed.get("file"), "the model file itself"
-    with st.expander("Start from a checkpoint", icon=":material/history:", expanded=shown):
+    label, known, nowhere = tr("Checkpoint or weights"), seed.get("file"), tr("the model file itself")
+    with st.expander(tr("Start from a checkpoint"), icon=":material/history:", expanded=shown):
         one, two = st.columns(2)
         with one:
             ref = file_pick.pick(label, offered, known, uploads.START_SUFFIXES, key=key, nothing=nowhere)
+            file_pick.of_runs(key=key)
         if not ref:
             return None
         chosen = next((file for file in offered if drafts.reference(file) == ref), None)
@@ -257,12 +262,15 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
     names = file_pick.short_names(frame.service().library.files(), draft.get("filenames", {}))
     changed, edit = dict(draft), None
     listed = drafts.submodels(draft)
+    ranked = run_form.by_priority(draft.get("policy") or {})
+    if ranked and listed:
+        st.html(f'<div class="u-small u-faint u-right">{markup.text(tr("Priority (low first)"))}</div>')
     with st.container(key="rows-build"):
         for at, submodel in enumerate(listed):
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-build-{at}"):
                 line = markup.faint(drafts.summary(submodel, names))
                 st.html(f'{markup.signed_name(at, submodel["name"])}<div class="u-small u-entry">{line}</div>')
-                priority = _priority(at, submodel, locked)
+                priority = _priority(at, submodel, locked) if ranked else submodel.get("priority", 0)
                 if priority != submodel.get("priority", 0):
                     changed = drafts.put(changed, at, {**submodel, "priority": priority})
                 pressed = _buttons(at, submodel["name"], len(listed), locked)
@@ -281,7 +289,7 @@ def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
     known, label = int(submodel.get("priority", 0)), f"Priority of {wording.plain(submodel['name'])}"
     # The key holds the value that is saved, so that a row that moved shows its own priority.
     more: dict[str, Any] = {"key": f"priority-{submodel['name']}-{at}-{known}", "disabled": locked, "width": 104}
-    return int(st.number_input(label, value=known, label_visibility="collapsed", help="Lower goes first.", **more))
+    return int(st.number_input(label, value=known, label_visibility="collapsed", **more))
 
 
 def _buttons(at: int, name: str, count: int, locked: bool) -> str:

@@ -250,6 +250,16 @@ def test_documents_come_as_files(web, trained):
     assert web.ask("GET", "/files/checkpoints/r-1/net")[0] == 404
 
 
+def test_runs_side_by_side_come_as_files(web, trained):
+    found = {kind: web.ask("GET", f"/files/selections.{kind}?runs=r-1,r-1/net") for kind in ("json", "csv", "html")}
+    assert [status for status, _, _ in found.values()] == [200, 200, 200]
+    document = json.loads(found["json"][2])
+    assert [side["ref"] for side in document["runs"]] == ["r-1", "r-1/net"]
+    assert found["csv"][2].startswith(b"submodel,data,epoch,loss,accuracy") and b'id="board"' in found["html"][2]
+    assert web.ask("GET", "/files/selections.json?runs=r-1")[0] == 422
+    assert web.ask("GET", "/files/selections.json?runs=r-1,r-2")[0] == 404
+
+
 def up_and_down(web: WebServer, path: Path) -> int:
     """Upload a file and download it again, as large as it is; returns how much the server's memory grew."""
     size_bytes = path.stat().st_size

@@ -5,7 +5,8 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,28 @@ def test_a_kill_loses_nothing_and_what_comes_twice_has_one_id(
     clock.advance(61)
     sender(here, clock).round()
     assert len(receiver.taken) == 2
+
+
+def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_silent(
+    here: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.drip = threading.Event()  # it never ends its answer
+    hook(here, receiver)
+    looks: list[float] = []
+    supervisor = here.service._supervisor
+    monkeypatch.setattr(supervisor, "tick", lambda: looks.append(0.0))
+    here.service.start_supervisor()
+    end(here, HERS)
+    wait_until(lambda: receiver.taken)
+    before = len(looks)
+    wait_until(lambda: len(looks) > before + 1)
+    assert len(receiver.taken) == 1
+    receiver.drip.set()
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    while not done():  # pytest's time limit ends it
+        time.sleep(0.02)
 
 
 def test_of_two_processes_one_sends(here: World, clock: SimulatedClock, receiver: Receiver) -> None:

@@ -94,5 +94,6 @@ def chart_names(app: AppTest) -> list[str]:
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """The charts that the page sent to the browser."""
-    boards = [json.loads(zlib.decompress(element.proto.bytes)) for element in app.get("bidi_component")]
+    components = app.get("bidi_component")
+    boards = [json.loads(zlib.decompress(one.proto.bytes)) for one in components if one.proto.bytes]
     return [chart for board in boards for chart in board["charts"]]

@@ -95,7 +95,18 @@ def test_rows_move_and_go_as_their_buttons_say(label, order, open_page, service,
     assert names(service, drafted) == order
 
 
+def test_priorities_are_shown_only_where_the_policy_looks_at_them(open_page, service, drafted):
+    app = open_page("build", draft=drafted)
+    assert "Priority (low first)" not in text_of(app)
+    press(press(app, "Edit resnet"), "Save sub-model")
+    assert [submodel["priority"] for submodel in service.drafts[drafted]["submodels"]] == [0, 1, 2], "they are kept"
+    app.segmented_control(key="policy-name").set_value("priority").run()
+    assert "Priority (low first)" in text_of(app)
+    assert "Priority (low first)" in {box.label for box in press(app, "Edit resnet").number_input}
+
+
 def test_a_priority_typed_into_a_row_is_kept(open_page, service, drafted):
+    service.drafts[drafted]["policy"] = {"name": "priority"}
     app = open_page("build", draft=drafted)
     box = next(box for box in app.number_input if box.label == "Priority of resnet")
     box.set_value(9).run()
@@ -292,6 +303,21 @@ def test_of_a_weights_file_only_the_weights_can_be_taken(open_page, service, dra
     assert next(radio for radio in app.radio if radio.label == "Load").options == ["Only the weights"]
     press(app, "Save sub-model")
     assert service.drafts[drafted]["submodels"][0]["start_from"]["take"] == "weights"
+
+
+def test_a_sub_model_starts_from_what_a_run_of_this_server_keeps(open_page, service, drafted, monkeypatch):
+    asked, checkpoint = [], service.held[-1]
+    monkeypatch.setattr(service.library, "take", lambda *given: asked.append(given) or checkpoint)
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    own = box(app, "Trained models and checkpoints of runs")
+    own.select_index(0).run()
+    while "The server reads the file." in text_of(app):
+        app.run()
+    assert not app.exception, [error.value for error in app.exception]
+    [(run_id, submodel, what)] = asked
+    assert submodel in own.options[0] and what in ("model", "checkpoint") and run_id
+    press(app, "Save sub-model")
+    assert service.drafts[drafted]["submodels"][0]["start_from"]["file"] == f"sha256:{checkpoint.sha256}"
 
 
 def test_a_start_can_be_taken_back(open_page, service, drafted):

@@ -339,7 +339,8 @@ class Engine:
         steps, reason = job.submodel.steps_done - turn.first_step, turn.decision.reason
         if turn.leaves:
             reason = f"{reason} {turn.leaves}"
-        self._report(Released(job.name, turn.start_s, end_s, steps, reason, cost or Cost(), turn.lane))
+        step_s = job.timer.seconds_per_step
+        self._report(Released(job.name, turn.start_s, end_s, steps, reason, cost or Cost(), turn.lane, step_s))
 
     def _train(self, turn: Turn) -> None:
         """Take steps until the turn ends."""

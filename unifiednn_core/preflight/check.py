@@ -32,7 +32,7 @@ from unifiednn_core.preflight.report import (
     Tell,
     untold,
 )
-from unifiednn_core.preflight.timing import seconds_per_step
+from unifiednn_core.preflight.timing import timed
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once
@@ -167,7 +167,7 @@ def _check_submodel(
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
     findings += precision_findings(submodel, device)
-    step_s: float | None = None
+    step_s = evaluation_s = 0.0
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
@@ -194,7 +194,7 @@ def _check_submodel(
             doubts = done.doubts
             if device == "cpu" and memory is not None:
                 say("Timing a step of")
-                step_s = _step_s(trial, done)
+                step_s, evaluation_s = _timed(trial, done)
     findings += [
         *unmapped,
         *on_file,
@@ -215,7 +215,8 @@ def _check_submodel(
         operators=definition.operators,
         memory=memory,
         streamed=streamed,
-        seconds_per_step=step_s,
+        seconds_per_step=step_s + evaluation_s or None,
+        evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
 
@@ -286,16 +287,16 @@ def _memory_of(
     return None, [Finding(severity="warning", title=title, field=field, message=message, remedy=remedy)]
 
 
-def _step_s(trial: Trial, tried: Tried) -> float | None:
-    """Seconds per step; None if that takes too long or fails, which the training itself will tell."""
+def _timed(trial: Trial, tried: Tried) -> tuple[float, float]:
+    """Seconds per step and of its share of the evaluations; 0 if that takes too long or fails, which the run tells."""
     try:
         with at_most_cpu(TIMING_CPU_S):
-            return seconds_per_step(trial, tried)
+            return timed(trial, tried)
     except OutOfTime:
-        return None
+        return 0.0, 0.0
     except Exception:
         logging.getLogger(__name__).exception("The steps of %s could not be timed.", trial.spec.name)
-        return None
+        return 0.0, 0.0
 
 
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:

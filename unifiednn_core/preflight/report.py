@@ -51,6 +51,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Whether its data are streamed from their files; if not, they are resident."""
     seconds_per_step: float | None = None
     """As timed on a CPU, with its share of the evaluations; None on a GPU, and if no step could be timed."""
+    evaluation_share: float = 0.0
+    """Part of these seconds that evaluations take."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):

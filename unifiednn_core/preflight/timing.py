@@ -15,8 +15,8 @@ COSTLY_CPU_S = 1.0
 """A batch whose dry run took longer is timed with fewer samples, and counts in proportion."""
 
 
-def seconds_per_step(trial: Trial, tried: Tried) -> float:
-    """Seconds of a step with its share of the evaluation after each epoch, alone, with the threads of this process.
+def timed(trial: Trial, tried: Tried) -> tuple[float, float]:
+    """Seconds of a step, and its share of the evaluation after each epoch; alone, with the threads of this process.
 
     This trains the network further; the default RNG stays the same.
     """
@@ -41,11 +41,11 @@ def seconds_per_step(trial: Trial, tried: Tried) -> float:
         tried.module.train()
         step_s = hyper.accumulation_steps * _seconds(lambda: learn(size)) * whole / size
         if trial.test is None:
-            return step_s
+            return step_s, 0.0
         tried.module.eval()
         evaluation_s = _seconds(lambda: evaluate(size)) * trial.test.samples / size
         tried.module.train()
-    return step_s + evaluation_s / hyper.steps_per_epoch(trial.train.samples)
+    return step_s, evaluation_s / hyper.steps_per_epoch(trial.train.samples)
 
 
 def _seconds(work: Callable[[], None]) -> float:

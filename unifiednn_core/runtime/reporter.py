@@ -374,6 +374,8 @@ class Reporter:
             track.transient_bytes = max(track.transient_bytes, report.cost.transient_bytes or 0)
         self._released_at_s = report.end_s
         self._columns(report.submodel).update(service_s=track.service_s, cpu_s=track.cpu_s)
+        if report.step_s is not None:
+            self._columns(report.submodel)["step_s"] = report.step_s
         self._raise_peak(report.submodel, report.start_s, report.end_s, report.cost.peak_bytes)
         oldest_s = min([report.end_s, *(turn.start_s for turn in self._at_work.values())])
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > oldest_s]

@@ -33,6 +33,8 @@ POLICIES: tuple[type[Policy], ...] = (
     ShortestRemainingTime, FairShares, FinishTime, EarliestDeadlineFirst, LeastAttainedService,
 )  # fmt: skip
 """The policies of this package, in display order: first the four of the paper."""
+BY_PRIORITY = (Priority, FairShares)
+"""Those of them that look at priorities."""
 ENTRY_POINTS = "unifiednn.policies"
 _REGISTERED: dict[str, type[Policy]] = {}
 _log = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class PolicyCard:
     name: str
     summary: str
     parameters: tuple[ParameterCard, ...]
+    by_priority: bool = True
+    """Whether priorities matter; of a policy from elsewhere they may."""
 
 
 def policies() -> tuple[type[Policy], ...]:
@@ -145,7 +149,8 @@ def _card(policy: type[Policy]) -> PolicyCard:
         valid = parameter.metadata.get("valid") or " or ".join(", ".join(choices).rsplit(", ", 1))
         valid = valid or f"a value of type {getattr(hints[parameter.name], '__name__', hints[parameter.name])}"
         parameters.append(ParameterCard(name=parameter.name, default=parameter.default, valid=valid, choices=choices))
-    return PolicyCard(name=policy.name, summary=policy.summary, parameters=tuple(parameters))
+    ranked = policy in BY_PRIORITY or policy not in POLICIES
+    return PolicyCard(name=policy.name, summary=policy.summary, parameters=tuple(parameters), by_priority=ranked)
 
 
 def _unknown(field: str, given: str, valid: Sequence[str], message: str, remedy: str) -> Finding:

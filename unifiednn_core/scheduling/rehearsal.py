@@ -8,13 +8,15 @@ from typing import NamedTuple
 from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle, working_limit
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob, pays
 
-SLOWDOWN = 1.1
+SLOWDOWN = 1.05
 """How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores."""
 MOST_SLOWDOWN = 4.0
 SPREAD = 0.15
 """How far a speed may be off that only one turn has measured, as a share of it."""
 LEAST_SPREAD, MOST_SPREAD = 0.03, 0.5
 FEWEST_TURNS = 4
+SETTLED_STEPS = 200
+"""Steps from which on the first ones, which load kernels, hardly count."""
 LEAST_STEPS, FEWEST_STEPS, LEAST_S = 20, 3, 5.0
 """A speed counts as measured after so many steps; if they are long, after the fewest, and so many seconds."""
 MOST_EPOCHS, MOST_STEPS = 400, 2000

@@ -121,7 +121,8 @@ class SimulatedHybrid:
         """
         now_s, ended = self.next_s, list[str]()
         for turn in list(self._turns.values()):
-            turn.job.steps_done = turn.steps_at(now_s)
+            over = turn.end_s <= now_s  # whatever rounding says of its steps
+            turn.job.steps_done = turn.until_step if over else turn.steps_at(now_s)
             if turn.job.steps_done >= turn.until_step:
                 self._end_turn(turn, now_s)
                 if not turn.job.steps_left:
@@ -290,7 +291,9 @@ class _Turn:
         """Steps of its job that are done."""
         passed = (now_s - self.begun_s) / self.step_s
         nearest = round(passed)  # at a step boundary
-        return self.begun_step + (nearest if nearest - passed <= 1e-6 * max(1, nearest) else nearest - 1)
+        # Moments may be UTC seconds, which are exact to a quarter of a microsecond.
+        rounding = 1e-6 * max(1, nearest) + 4 * math.ulp(now_s) / self.step_s
+        return self.begun_step + (nearest if nearest - passed <= rounding else nearest - 1)
 
     def _at(self, step: int) -> float:
         return self.begun_s + (step - self.begun_step) * self.step_s

@@ -10,17 +10,28 @@ from unifiednn_core.machine.devices import best_match, threads_of
 from unifiednn_core.preflight.forecast import Forecast, memory_key, memory_room
 from unifiednn_core.preflight.forecast import forecast as memory_forecast
 from unifiednn_core.preflight.memory_over_time import MemoryModel
-from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policies, policy_named
-from unifiednn_core.scheduling.rehearsal import FEWEST_STEPS, SLOWDOWN, Pace, Stretch, coarse, joining, pace_of, paced
+from unifiednn_core.scheduling.rehearsal import (
+    FEWEST_STEPS,
+    SETTLED_STEPS,
+    SLOWDOWN,
+    Pace,
+    Stretch,
+    coarse,
+    joining,
+    pace_of,
+    paced,
+)
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 from unifiednn_core.service import rehearsals
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.run import PolicySpec, RunSpec, SubModelSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
+from unifiednn_core.store.speeds import TimedTurn, Trained
 from unifiednn_core.views.estimates import Basis, Estimate, KeptForecast
 from unifiednn_core.views.forecast import (
     Counterfactual,
@@ -184,13 +195,11 @@ class Forecasts:
         found = dict[str, Pace]()
         basis: Basis = "measured"
         for name, key in keys.items():
-            pace, timed_s = None, report.submodels[name].seconds_per_step
+            pace, checked = None, report.submodels[name]
+            timed_s = checked.seconds_per_step
             if key in trained:
-                one = trained[key]
-                stretches = [Stretch(*turn) for turn in turns[one.run_id]]
-                alone = one.cpu_s / one.steps if one.cpu_s and threads == 1 and _on_cpu(spec) else None
-                pace = pace_of(
-                    one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=alone, least_steps=FEWEST_STEPS
+                pace = _measured(
+                    trained[key], turns[trained[key].run_id], checked, alone=threads == 1 and _on_cpu(spec)
                 )
             if pace is None and timed_s and _on_cpu(spec):
                 pace, basis = Pace(timed_s, SLOWDOWN), "timed"
@@ -219,6 +228,18 @@ class Forecasts:
         return Overheads(
             usual.start_s if start_s is None else start_s, usual.export_s if export_s is None else export_s
         )
+
+
+def _measured(one: Trained, turns: Sequence[TimedTurn], checked: SubModelReport, *, alone: bool) -> Pace | None:
+    """Speed as an earlier training measured it. One of few steps mostly warmed up: then that of its later steps counts.
+
+    `alone` says whether CPU seconds are those of a step alone.
+    """
+    if one.steps < SETTLED_STEPS and one.step_s:
+        return Pace(one.step_s / (1 - checked.evaluation_share))
+    cpu_s = one.cpu_s / one.steps if one.cpu_s and alone else None
+    stretches = [Stretch(*turn) for turn in turns]
+    return pace_of(one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=cpu_s, least_steps=FEWEST_STEPS)
 
 
 def _on_cpu(spec: RunSpec) -> bool:

@@ -100,6 +100,7 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "UPDATE runs SET line_at_s = created_at_s",
         "ALTER TABLE submodels ADD COLUMN certificate JSON",
         "ALTER TABLE submodels ADD COLUMN certify_at_s FLOAT",
+        "ALTER TABLE submodels ADD COLUMN step_s FLOAT",
         "CREATE INDEX ix_submodels_certify_at_s ON submodels (certify_at_s)",
         "ALTER TABLE runs ADD COLUMN removed_at_s FLOAT",
         "ALTER TABLE files ADD COLUMN removed_at_s FLOAT",

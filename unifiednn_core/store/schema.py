@@ -189,6 +189,8 @@ class SubModelRow(Base):
     test_accuracy: Mapped[float | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     cpu_s: Mapped[float | None]
+    step_s: Mapped[float | None]
+    """Mean seconds of its steps alone, without the first one and evaluations, as the engine timed them."""
     memory_key: Mapped[str] = mapped_column(default="")
     """Key of its measured memory: graph, batch, optimizer, device, versions."""
     cause: Mapped[str | None]

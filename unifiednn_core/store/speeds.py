@@ -22,6 +22,8 @@ class Trained(NamedTuple):
     service_s: float
     steps: int
     cpu_s: float | None
+    step_s: float | None
+    """Of a step alone, without warming up and evaluations."""
 
 
 class TimedTurn(NamedTuple):
@@ -57,7 +59,7 @@ class Speeds:
         with self._database.read() as session:
             rows = session.execute(asked.order_by(RunRow.created_at_s))
             return {
-                row.memory_key: Trained(row.run_id, row.name, row.service_s, row.steps_done, row.cpu_s)
+                row.memory_key: Trained(row.run_id, row.name, row.service_s, row.steps_done, row.cpu_s, row.step_s)
                 for row, _ in rows
             }
 

@@ -211,7 +211,8 @@ def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: C
         columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return (
-        f'<div class="u-scroll"><table class="u-table"><caption>{text(caption)}</caption>'
+        f'<div class="u-scroll" role="region" tabindex="0" aria-label="{text(caption)}">'
+        f'<table class="u-table"><caption>{text(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

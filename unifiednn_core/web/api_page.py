@@ -31,6 +31,7 @@ GROUPS = {
 }
 """Heading by the first word of a path; the others concern people."""
 OTHERS = "People and server"
+_FROM_FILES = ("spec", "network")
 TOKEN = '-H "Authorization: Bearer $UNIFIEDNN_TOKEN"'
 INTRODUCTION = (
     ABOUT,
@@ -137,6 +138,8 @@ def example(action: Action, server: str) -> str:
         parts += [f"-X {action.method}", f"{server}{address}"]
     else:
         body = json.dumps({name: _sample(name, one) for name, one in needed.items()})
+        for name in _FROM_FILES:
+            body = body.replace(f'"{name}": {{}}', f'"{name}": \'"$(cat {name}.json)"\'')
         parts += ["" if action.method == "POST" else f"-X {action.method}", f"--json '{body}'", f"{server}{address}"]
     return " ".join(part for part in parts if part)
 
@@ -198,4 +201,41 @@ curl -H "Authorization: Bearer $UNIFIEDNN_TOKEN" -H "Idempotency-Key: night-17" 
 An upload from another machine is announced, sent and imported: `POST /files/uploads` with `filename` and `size_bytes`,
 `PATCH` with the header `Upload-Offset`, then `POST /files/uploads/{upload}/finish`, or
 `POST /api/v1/uploads/{upload}/import` with options. After a lost connection, `GET` tells the offset to go on from.
+
+## Prometheus and health
+
+`GET /metrics` has runs and sub-models by state, length of the queue and its oldest wait, workers and their restarts,
+steps, memory, load, temperature and power of each device, disk, library, and whether the supervisor runs. It names
+devices, and no people and no runs. On a server with sign-in, create a token with `unifiednn token create --for
+prometheus --role viewer --days 365` and give it to Prometheus; a submitter's token gets 403. Without sign-in Prometheus
+has to run as the same user on the same machine.
+
+```yaml
+scrape_configs:
+  - job_name: unifiednn
+    authorization: { credentials_file: /etc/prometheus/unifiednn.token }
+    static_configs: [{ targets: ["unifiednn.example.org:443"] }]
+    scheme: https
+```
+
+`GET /health` answers 200, or 503 if the store, the supervisor or the disk does not allow work, and says which, to
+everybody who reaches the server. The process that reads files is told, too, but starts by itself when it is needed.
+
+## Webhooks
+
+An admin adds addresses with `unifiednn webhooks add URL`, on the page People, or by `POST /api/v1/webhooks`. Each event
+is one `POST` of JSON: `id`, `event`, `run`, `name`, `mode`, `submodel` (of sub-models), `state`, `cause`, `at`, `link`
+and `text`, which Slack and its like show. Events are `run.completed`, `run.failed`, `run.interrupted` (not of a run
+that recovers by itself), the same of `submodel`, and `submodel.ready` once its model can be downloaded.
+
+- An answer 2xx within 20 s counts as taken. Otherwise the event is sent again, after 4 s at first and 10 min at most,
+  for a day. Events of one address are sent in order. A restart loses nothing; what comes twice has the same `id`.
+- They are signed as [Standard Webhooks](https://www.standardwebhooks.com) say: `webhook-signature` is `v1,` and the
+  Base64 of the HMAC-SHA256 of `webhook-id`, `webhook-timestamp` and the body, joined by points, with the secret that is
+  shown once (Base64 after `whsec_`). The server stores the secret as it is, in its private home.
+- Public addresses need HTTPS. To hosts in a private network or on the server itself nothing is sent, unless whoever
+  runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. It is checked before each delivery,
+  and the connection goes to the address that was checked. Redirects are not followed.
+- `UNIFIEDNN_URL=https://unifiednn.example.org` is the beginning of `link`.
+- They are sent by whatever process runs the supervisor: the dashboard, or a command that trains.
 """

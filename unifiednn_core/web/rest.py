@@ -34,7 +34,7 @@ TERMINAL_ALONE = {
     "app": "It starts the server.",
     "pack": "It runs your own code on your own machine.",
     "convert": "It runs foreign code in the sandbox of the machine where you are.",
-    "verify": "It reads a file of the machine where you are.",
+    "verify": "It compares a file of the machine where you are with the certificate in it.",
     "inspect": "It reads a file of the machine where you are; over HTTP, upload the file.",
 }
 """Commands without a route, each with the reason."""

@@ -85,13 +85,14 @@ def checked(folder: Path, home: Home, *submodels: dict[str, Any]) -> CheckReport
 def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path, home: Home) -> None:
     report = checked(folder, home, asked())
     assert report.findings == ()
-    assert report.submodels["one"].model_dump(exclude={"memory", "seconds_per_step"}) == {
+    assert report.submodels["one"].model_dump(exclude={"memory", "seconds_per_step", "evaluation_share"}) == {
         "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
         "streamed": False,
         "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
     }  # fmt: skip
     assert 0 < (report.submodels["one"].seconds_per_step or 0) < 10
+    assert 0 < report.submodels["one"].evaluation_share < 1
     assert report.files.keys() == {"cnn.pt2", "train.pt"}
     assert report.files["cnn.pt2"].path == folder / "cnn.pt2"
 

@@ -8,9 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unifiednn_core.scheduling.base import Decision, Quantum, View
+from unifiednn_core.scheduling.registry import describe, policy_named
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn, simulate
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
+
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0.001, 0.0131, 0.3]))
+"""Epochs, steps of an epoch, seconds of a step."""
 
 
 def grants(turns: tuple[SimulatedTurn, ...]) -> list[tuple[str, int]]:
@@ -107,3 +111,27 @@ class _Stranger:
 def test_a_policy_that_chooses_a_stranger_is_refused() -> None:
     with pytest.raises(ValueError, match=r"chose 'nobody', which is not in line\. In line: a\."):
         simulate([SimulatedJob(name="a")], _Stranger())
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0.001, 0.0131, 0.3])), min_size=1, max_size=4
+    ),
+    st.integers(1, 3),
+    st.floats(1.7e9, 1.9e9),
+    st.sampled_from([card.name for card in describe()]),
+)
+def test_moments_in_utc_end_too(shapes: list[tuple[int, int, float]], lanes: int, now_s: float, policy: str) -> None:
+    """UTC seconds are exact to a quarter of a microsecond: much, beside a step of a millisecond."""
+    hybrid = SimulatedHybrid(policy_named(policy, {}), lanes)
+    for place, (epochs, steps, step_s) in enumerate(shapes):
+        job = SimulatedJob(
+            name=f"j{place}", epochs=epochs, steps_per_epoch=steps, seconds_per_step=step_s, measured=True
+        )
+        hybrid.join(job, now_s)
+    most_looks = 10 * sum(epochs * steps for epochs, steps, _ in shapes)
+    while hybrid.next_s < float("inf"):
+        hybrid.advance()
+        most_looks -= 1
+        assert most_looks > 0, "the simulation does not get on"
+    assert sum(turn.steps for turn in hybrid.turns) == sum(epochs * steps for epochs, steps, _ in shapes)

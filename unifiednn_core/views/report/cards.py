@@ -103,7 +103,7 @@ def given(comparison: Comparison) -> str:
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
-    head = f'<h3>Hybrid against {arm_badge(verdict.mode)}</h3><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
+    head = f'<h2>Hybrid against {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
     if verdict.withheld_because:
         body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{text(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
