@@ -156,6 +156,8 @@ def curves_are_transformed_truly(page: Page) -> None:
             const soft = smoothed(x, y, 0.9), flat = smoothed(x, x.map(() => 7), 0.9), holed = smoothed(x, gap, 0.9);
             check(Math.max(...soft) <= Math.max(...y) && Math.min(...soft) >= Math.min(...y), 'within the raw values');
             check(flat.every(value => Math.abs(value - 7) < 1e-9), 'a constant stays');
+            const lifted = {x, y: x.map((_, at) => at ? 1 : 1e6)}, calm = smoothedCurve(lifted, 0.9, true).y;
+            check(calm[30] < smoothedCurve(lifted, 0.9, false).y[30] && calm[0] > 9e5, 'exponents are smoothed');
             check(soft[0] === y[0], 'the first value stays');
             check(Number.isNaN(holed[9]) && Number.isFinite(holed[10]), 'a gap stays a gap');
             const values = Array.from(y, Math.abs).sort((a, b) => a - b), wide = [values[0] || 1, ...values, 1e6];
