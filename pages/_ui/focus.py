@@ -16,7 +16,7 @@ export default function ({ data }) {
     if (found) {
       found.focus();
       found.setSelectionRange?.(0, 0); // the beginning of a long text, not its end
-      found.scrollLeft = 0;
+      setTimeout(() => (found.scrollLeft = 0), 100);
     }
     else if (performance.now() < deadline) setTimeout(look, 50);
   };
