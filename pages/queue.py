@@ -46,13 +46,14 @@ def draw(_live: bool) -> None:
     line, hybrids = service.queue.line(), service.queue.hybrids()
     devices, pooling = service.devices.devices(), service.queue.pooling()
     actions.show_refusals()
-    st.html(markup.title("Queue", markup.note(f"One line for all devices. · data as of {frame.clock()}")))
+    note = f"{tr('One line for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
+    st.html(markup.title(tr("Queue"), markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
-    st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
+    st.html(markup.section(tr("Devices"), wording.count_text(len(devices), "device")))
     _devices(devices, {card.name: card for card in service.devices.cards()}, hybrids)
-    st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
+    st.html(markup.section(tr("Training"), wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
-        st.html(markup.small(NOTHING_TRAINS))
+        st.html(markup.small(tr(NOTHING_TRAINS)))
     for hybrid in hybrids:
         hybrid_card.draw(hybrid, key="queue")
     st.html(markup.section(tr("The line"), tr("the first starts first; move what is urgent")))
@@ -67,13 +68,14 @@ def _facts(
     members = sum(len(hybrid.members) for hybrid in hybrids)
     ready = sum(device.state == "ready" for device in devices)
     used = sum(hybrid.memory_bytes or 0 for hybrid in hybrids)
-    behind = "nobody" if oldest is None else f"the first came {frame.ago(oldest)}"
+    behind = tr("nobody") if oldest is None else tr("the first came {ago}", ago=frame.ago(oldest))
+    where = tr("in {hybrids}", hybrids=wording.count_text(len(hybrids), "hybrid"))
     return [
-        markup.Fact("Waiting", str(waiting), markup.text(behind)),
-        markup.Fact("Training", str(members), markup.text(f"in {wording.count_text(len(hybrids), 'hybrid')}")),
-        markup.Fact("Devices", f"{ready} of {len(devices)}", "ready"),
-        markup.Fact("Memory", memory_text(used), "of all hybrids now"),
-        markup.Fact("Mode", markup.text(pooling.mode.capitalize()), markup.text(MODES[pooling.mode]), wide=True),
+        markup.Fact(tr("Waiting"), str(waiting), markup.text(behind)),
+        markup.Fact(tr("Training"), str(members), markup.text(where)),
+        markup.Fact(tr("Devices"), tr("{ready} of {count}", ready=ready, count=len(devices)), tr("ready")),
+        markup.Fact(tr("Memory"), memory_text(used), tr("of all hybrids now")),
+        markup.Fact(tr("Mode"), tr(pooling.mode.capitalize()), markup.text(tr(MODES[pooling.mode])), wide=True),
     ]
 
 
@@ -107,12 +109,15 @@ def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid 
 
 def _device_button(device: ListedDevice) -> None:
     desk, name = frame.service().devices, wording.plain(device.name)
-    if device.state == "ready":
-        if actions.icon_button(f"Drain {name}", "output", f"drain-{device.name}"):
-            actions.attempt(partial(desk.drain_device, device.name))
-            st.rerun()
-    elif device.state == "draining" and actions.icon_button(f"Use {name} again", "play_arrow", f"ready-{device.name}"):
-        actions.attempt(partial(desk.ready_device, device.name))
+    buttons = {
+        "ready": (tr("Drain {name}", name=name), "output", "drain", desk.drain_device),
+        "draining": (tr("Use {name} again", name=name), "play_arrow", "ready", desk.ready_device),
+    }
+    if device.state not in buttons:
+        return
+    label, icon, verb, act = buttons[device.state]
+    if actions.icon_button(label, icon, f"{verb}-{device.name}"):
+        actions.attempt(partial(act, device.name))
         st.rerun()
 
 
@@ -127,24 +132,24 @@ def _line(line: Sequence[LineEntry]) -> None:
 def _settings() -> None:
     desk = frame.service().queue
     known = desk.pooling()
-    st.html(markup.section("How submissions become hybrids", MODE_HELP))
+    st.html(markup.section(tr("How submissions become hybrids"), tr(MODE_HELP)))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        mode = frame.segments("Mode", list(MODES), known.mode, "pool-mode", str.capitalize)
-        st.html(markup.small(MODES[mode]))
+        mode = frame.segments(tr("Mode"), list(MODES), known.mode, "pool-mode", str.capitalize)
+        st.html(markup.small(tr(MODES[mode])))
         given: dict[str, object] = {"mode": mode}
         if mode == "gathered":
             one, two = st.columns(2)
-            given["gather_n"] = one.number_input("Submissions", 1, 1000, known.gather_n, key="pool-count")
+            given["gather_n"] = one.number_input(tr("Submissions"), 1, 1000, known.gather_n, key="pool-count")
             given["gather_s"] = two.number_input(
-                "or after (s)", 0.0, 86_400.0, known.gather_s, 10.0, "%g", key="pool-after"
+                tr("or after (s)"), 0.0, 86_400.0, known.gather_s, 10.0, "%g", key="pool-after"
             )
         given["policy"] = run_form.policy(known.hybrid.policy.model_dump(), key="pool-policy")
         limits = ["auto", *range(1, MOST_LANES + 1)]
         with st.columns(2)[0]:
             at = limits.index(known.hybrid.lanes)
-            given["lanes"] = st.selectbox("Lanes", limits, at, key="pool-lanes", help=run_form.LANES_HELP)
-        if st.button("Save", key="pool-save", icon=":material/check:", type="primary"):
+            given["lanes"] = st.selectbox(tr("Lanes"), limits, at, key="pool-lanes", help=run_form.LANES_HELP)
+        if st.button(tr("Save"), key="pool-save", icon=":material/check:", type="primary"):
             _attempt(lambda: desk.set_pooling(known.changed(**given)))
     with right:
         _limits()
@@ -155,13 +160,13 @@ def _limits() -> None:
     devices = {device.name: device for device in desk.devices()}
     if not devices:
         return
-    name = st.selectbox("Limit the memory of", list(devices), key="limit-device")
+    name = st.selectbox(tr("Limit the memory of"), list(devices), key="limit-device")
     known = devices[name].limit_bytes
     shown = None if known is None else known / GIB
     typed = st.number_input(
-        "Most (GiB)", 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder="all", help=LIMIT_HELP
+        tr("Most (GiB)"), 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder=tr("all"), help=tr(LIMIT_HELP)
     )
-    if st.button("Set limit", key="limit-save", icon=":material/check:"):
+    if st.button(tr("Set limit"), key="limit-save", icon=":material/check:"):
         limit_bytes = known if typed == shown else None if typed is None else round(typed * GIB)
         _attempt(lambda: desk.limit_device(name, limit_bytes))
 
@@ -180,12 +185,12 @@ def _one(hybrid_id: str, _live: bool) -> None:
     try:
         found = frame.service().queue.hybrid(hybrid_id)
     except NotFound as error:
-        st.html(markup.notice("red", "error", "No such hybrid", str(error)))
+        st.html(markup.notice("red", "error", tr("No such hybrid"), str(error)))
         found = None
     with st.container(horizontal=True, vertical_alignment="center"):
-        name = "Hybrid" if found is None else found.view.name
-        st.html(markup.title(name, markup.note(f"{hybrid_id} · data as of {frame.clock()}")))
-        if st.button("All devices", key="all-devices", icon=":material/list:", type="tertiary"):
+        name = tr("Hybrid") if found is None else found.view.name
+        st.html(markup.title(name, markup.note(f"{hybrid_id} · {tr('data as of {moment}', moment=frame.clock())}")))
+        if st.button(tr("All devices"), key="all-devices", icon=":material/list:", type="tertiary"):
             st.query_params.pop("hybrid", None)
             st.rerun()
     if found is not None:

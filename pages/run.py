@@ -17,6 +17,7 @@ from pages._ui import (
     run_details,
     run_strip,
     run_table,
+    signed_in,
     submodels,
 )
 from unifiednn_core.base.errors import NotFound
@@ -30,6 +31,7 @@ from unifiednn_core.views.sweeps import sweep_rows
 SHARES = "trained in one process with the networks of others, with the same bits as alone"
 DOT = {"green": "#1f9a63", "red": "#e0453a", "orange": "#c98212", "gray": "#98a1b0"}
 """Colour of the dot in the icon of the browser's tab, by colour of the state; none while it trains."""
+DELETING = "deleting-own-page"
 
 
 def main() -> None:
@@ -40,11 +42,14 @@ def main() -> None:
         view = frame.service().runs.observe(run_id) if run_id else None
     except NotFound:
         view = None
-        message = tr("There is no run '{run_id}'.", run_id=run_id)
-        st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
+        if st.session_state.pop(DELETING, None) == run_id:  # from its own page
+            _leave()
+        else:
+            message = tr("There is no run '{run_id}'.", run_id=run_id)
+            st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
     dialogs.draw_all()
+    run_table.draw_deletion()
     if run_id is None or view is None:
-        run_table.draw_deletion()
         frame.live(run_table.draw, frame.service().runs.run_choices().living > 0, idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address unchanged
@@ -92,9 +97,7 @@ def _tab(view: RunView) -> None:
     dot = DOT.get(words.colour, "") if view.state in ENDED else ""
     mark = f'<circle cx="25" cy="25" r="7" fill="{dot}" stroke="#fff" stroke-width="2"/></svg>'
     icon = frame.ICON.read_text(encoding="utf-8")
-    st.set_page_config(
-        page_title=f"{ahead} {view.name} · UnifiedNN", page_icon=icon.replace("</svg>", mark) if dot else icon
-    )
+    frame.tab(f"{ahead} {view.name} · UnifiedNN", icon.replace("</svg>", mark) if dot else icon)
 
 
 def _head(view: RunView, live: bool) -> None:
@@ -133,12 +136,19 @@ def _menu(view: RunView) -> None:
     if Event.SAVE in view.actions:
         choices[tr("Save now")] = partial(actions.carry_out, Event.SAVE, view.run_id, None)
     choices[tr("All runs")] = _leave
+    if view.state in ENDED and signed_in.may("delete_run"):
+        choices[tr("Delete…")] = partial(_ask_to_delete, view.run_id)
     icon, tip = ":material/more_vert:", tr("More actions")
     with st.container(key="icons-run-menu", width="content"):
         asked = st.menu_button(tr("More actions"), list(choices), key="run-menu", icon=icon, help=tip, type="tertiary")
     if asked is not None and asked in choices:
         choices[asked]()
         st.rerun()
+
+
+def _ask_to_delete(run_id: str) -> None:
+    st.session_state[DELETING] = run_id
+    run_table.ask_to_delete((run_id,))
 
 
 def _leave() -> None:

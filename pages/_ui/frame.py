@@ -54,7 +54,7 @@ def service() -> Service:
 def page(title: str) -> None:
     """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
     speak_viewers()
-    _configure(f"{tr(NAMES.get(title, title))} · UnifiedNN")
+    tab(f"{tr(NAMES.get(title, title))} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
@@ -106,8 +106,10 @@ def _language() -> None:
         st.rerun()
 
 
-def _configure(title: str) -> None:
-    st.set_page_config(page_title=title, page_icon=ICON, layout="wide", initial_sidebar_state=SIDEBAR_PX)
+def tab(title: str, icon: str | Path = ICON) -> None:
+    """Set title and icon (a path, or SVG) of the browser's tab, also while a part of the page is updated."""
+    # With the width each time: without it the sidebar would go back to Streamlit's own.
+    st.set_page_config(page_title=title, page_icon=icon, layout="wide", initial_sidebar_state=SIDEBAR_PX)
 
 
 def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = None) -> None:
@@ -161,7 +163,7 @@ def route() -> None:
     """Run the page of the address."""
     speak_viewers()  # titles in the sidebar
     st.session_state[_ROUTED] = True
-    _configure("UnifiedNN")  # before the navigation, which opens the sidebar at this width
+    tab("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     pages = _pages()
     unknown = _unknown(pages)
     found = _navigation(pages)

@@ -5,6 +5,7 @@ import streamlit as st
 from pages._ui import actions, frame
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text, percent_text
+from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
@@ -29,15 +30,15 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
                 "" if hybrid.since_s is None else f", {tr('since {ago}', ago=frame.ago(hybrid.since_s, seconds=True))}"
             )
             beside = markup.note(f"{wording.title(hybrid.policy)}{since}")
-            name = markup.text(tr("Hybrid on {device}", device=hybrid.device))
-            st.html(f'<div class="u-line"><b style="font-size:1.1rem">{name}</b>{badge}{beside}</div>')
+            name = markup.text(_name(hybrid))
+            st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{badge}{beside}</div>')
             icon = ":material/monitoring:"
             if opens and st.button(tr("Turns and memory"), key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
                 st.switch_page(QUEUE_PAGE, query_params={"hybrid": hybrid.hybrid_id})
         if hybrid.heartbeat_age_s is not None and hybrid.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(hybrid.heartbeat_age_s)))
         reason = hybrid.now_reason or (tr("Training.") if hybrid.members else tr("It ends."))
-        progress, name = attention.progress_of(hybrid), tr("Hybrid on {device}", device=hybrid.device)
+        progress, name = attention.progress_of(hybrid), _name(hybrid)
         when = frame.estimate(None, attention.ends_of(hybrid)) or tr("the end is not known yet")
         first = f'<b>{percent_text(progress)}</b><span class="u-ends">{markup.text(when)}</span>'
         bar = markup.bar(progress, tr("Progress of {name}", name=name))
@@ -59,6 +60,22 @@ def run_link(name: str, run_id: str) -> None:
     st.page_link(actions.RUN_PAGE, label=wording.plain(name), query_params=query, width=NAME_WIDTH_PX)
 
 
+def _name(hybrid: ListedHybrid) -> str:
+    """A private hybrid has the name of its run."""
+    if hybrid.shared or not hybrid.members:
+        return tr("Hybrid on {device}", device=hybrid.device)
+    return tr("{name} on {device}", name=hybrid.members[0].run_name, device=hybrid.device)
+
+
+def _state(member: HybridMember) -> str:
+    """Who trains now and who waits for a turn; other states as they are."""
+    if member.state not in (State.RUNNING, State.QUEUED):
+        return markup.state_badge(member.state)
+    words = wording.TRAINS if member.holds_device else wording.WAITS
+    label = tr(words.label) if member.holds_device else tr("Waits")
+    return markup.badge(label, words.icon, words.colour, tr(words.sentence))
+
+
 def _kind(hybrid: ListedHybrid) -> str:
     if hybrid.shared:
         return tr("shared")
@@ -78,5 +95,5 @@ def _cells(member: HybridMember) -> str:
     ends = frame.estimate(None, member.ends_in_s)
     ends = tr("leaves: {why}", why=member.leaving) if member.leaving else ends
     who = member.owner or tr("local operator")
-    cells = (markup.state_badge(member.state), markup.faint(who), bar, markup.text(steps), markup.faint(ends))
+    cells = (_state(member), markup.faint(who), bar, markup.text(steps), markup.faint(ends))
     return markup.cells("u-brief u-member", cells)

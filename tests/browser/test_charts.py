@@ -31,6 +31,11 @@ PLOTS = """() => Object.fromEntries([...document.querySelectorAll('.u-cell')].ma
     height: plot.clientHeight, left: plot._fullLayout._size.l, width: plot._fullLayout._size.w,
   }];
 }))"""
+COUNTED = """() => {
+  const was = Plotly.react;
+  window.redrawn = new Set();
+  Plotly.react = (node, ...more) => (window.redrawn.add(node.getAttribute('aria-label')), was(node, ...more));
+}"""
 
 
 def live() -> RunView:
@@ -102,9 +107,12 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     zoomed = plots()["Loss"]["range"]
     shown = plots()["Loss"]["points"]
     page.evaluate("window.first = document.querySelector('.js-plotly-plot')")
+    page.evaluate(COUNTED)
     train(charts.home, 5)
     becomes("plots.Loss.points.join() !== given.join()", shown)
     assert page.evaluate("window.first === document.querySelector('.js-plotly-plot')")
+    page.wait_for_timeout(1500)
+    assert set(page.evaluate("[...window.redrawn]")) == {"Loss of each sub-model", "Accuracy of each sub-model"}
     assert plots()["Loss"]["range"] == pytest.approx(zoomed) == plots()["Memory"]["range"]
     page.mouse.move(box["x"] + 300, box["y"] + 100)
     expect(page.locator(".u-cursor:not([hidden])")).to_have_count(3)
@@ -156,6 +164,8 @@ def curves_are_transformed_truly(page: Page) -> None:
             const soft = smoothed(x, y, 0.9), flat = smoothed(x, x.map(() => 7), 0.9), holed = smoothed(x, gap, 0.9);
             check(Math.max(...soft) <= Math.max(...y) && Math.min(...soft) >= Math.min(...y), 'within the raw values');
             check(flat.every(value => Math.abs(value - 7) < 1e-9), 'a constant stays');
+            const lifted = {x, y: x.map((_, at) => at ? 1 : 1e6)}, calm = smoothedCurve(lifted, 0.9, true).y;
+            check(calm[30] < smoothedCurve(lifted, 0.9, false).y[30] && calm[0] > 9e5, 'exponents are smoothed');
             check(soft[0] === y[0], 'the first value stays');
             check(Number.isNaN(holed[9]) && Number.isFinite(holed[10]), 'a gap stays a gap');
             const values = Array.from(y, Math.abs).sort((a, b) => a - b), wide = [values[0] || 1, ...values, 1e6];

@@ -292,3 +292,14 @@ def test_a_certificate_that_does_not_hold_is_told_at_the_top(open_page, service)
     words = text_of(open_page("run", run="r-done"))
     assert words.index("lenet: the certificate does not hold") < words.index("Makespan")
     assert "Outputs of 8 probes: 3 bits." in words and "Certificate does not hold" in words
+
+
+def test_an_ended_run_is_deleted_from_its_menu_after_the_question(open_page, service):
+    app = open_page("run", run="r-done")
+    app.menu_button(key="run-menu").click("Delete…").run()
+    assert service.runs.observe("r-done"), "it only asks"
+    app.button(key="delete-yes").click().run()
+    assert not app.exception, [error.value for error in app.exception]
+    assert "r-done" not in {view.run_id for view in service.runs.runs()}
+    assert "run" not in app.query_params and "There is no run" not in text_of(app)
+    assert "Delete…" not in open_page("run", run="r-live").menu_button(key="run-menu").options

@@ -68,8 +68,11 @@ def margin_px(view: RunView) -> int:
     return max(LEAST_MARGIN_PX, int(30 + CHARACTER_PX * min(longest, NAME_CHARACTERS)))
 
 
-def arms_schedule(views: Sequence[RunView]) -> Figure:
-    """The turns of several arms below each other, counted from the launch of each arm; baselines are hatched."""
+def arms_schedule(views: Sequence[RunView], until_s: float | None = None) -> Figure:
+    """The turns of several arms below each other, counted from the launch of each, up to `until_s`.
+
+    Baselines are hatched.
+    """
     traces: list[Trace] = []
     ticks: dict[float, str] = {}
     notes: list[Trace] = []
@@ -89,6 +92,8 @@ def arms_schedule(views: Sequence[RunView]) -> Figure:
     lanes_range = [at - GAP_LANES - 0.4, -0.6]
     figure_layout["yaxis"] |= {"tickvals": list(ticks), "ticktext": list(ticks.values()), "range": lanes_range}
     figure_layout["annotations"] = notes
+    if until_s is not None:
+        figure_layout["xaxis"]["range"] = [0.0, until_s]
     return figure(traces, figure_layout)
 
 

@@ -3,7 +3,8 @@
 
 const KEPT_RUNS = 40, MOST_CHIPS = 8, SHARE_OF_TIME = 12, STORE = "unifiednn-charts";
 const DASHES = { solid: "", dash: "6,3", dot: "2,2", dashdot: "6,2,2,2", longdash: "10,3", longdashdot: "10,2,2,2" };
-const CONFIG = { displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]], doubleClick: false, showTips: false, responsive: true };
+const TOUCH = matchMedia("(pointer: coarse)").matches; // a finger that moves over a chart scrolls the page
+const CONFIG = { displaylogo: false, displayModeBar: TOUCH ? false : "hover", modeBarButtons: [["toImage"]], doubleClick: false, showTips: false, responsive: true };
 const CHOICES = { x: "epoch", scale: "auto", smooth: 0, clip: false, context: false, solo: "", hidden: [], tabs: {}, zooms: 0 };
 
 function el(tag, properties = {}, ...children) {
@@ -150,8 +151,9 @@ class Board {
 
   controls() {
     const { words, charts } = this.board, free = charts.some((chart) => chart.axis === "choice");
-    const timed = charts.some((chart) => chart.axis === "seconds"), curves = charts.some((chart) => chart.format);
-    const axes = free ? ["epoch", "step", "seconds", "clock"] : ["seconds", "clock"];
+    const curves = charts.some((chart) => chart.format);
+    // Arms that are compared were launched at different times, so the clock says nothing there.
+    const axes = free ? ["epoch", "step", "seconds", "clock"] : curves ? ["seconds"] : ["seconds", "clock"];
     if (!axes.includes(this.choices.x)) this.choices.x = axes[0];
     const known = axes.filter((axis) => axis !== "clock" || this.board.launchMs !== null);
     const x = this.select(words.x, "x", known.map((axis) => [axis, words[AXES[axis].title]]));
@@ -163,7 +165,7 @@ class Board {
     const context = charts.some((chart) => chart.figure.data.some((trace) => trace.meta.context));
     this.reset = el("button", { type: "button", className: "u-chip u-zoomed", textContent: words.zoomed, onclick: () => this.resetZoom() });
     return el("div", { className: "u-controls" },
-      this.chips.length > MOST_CHIPS && this.search(), (free || timed) && x, curves && scale, curves && smooth,
+      this.chips.length > MOST_CHIPS && this.search(), known.length > 1 && x, curves && scale, curves && smooth,
       curves && this.check(words.clip, "clip", words.clipTip),
       context && this.check(words.context, "context", words.contextTip), this.reset);
   }

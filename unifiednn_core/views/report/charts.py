@@ -10,6 +10,7 @@ from unifiednn_core.views.figures.board import WIDE_MEMORY_PX, Axis, Chart, curv
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.memory import memory
 from unifiednn_core.views.figures.schedule import arms_schedule
+from unifiednn_core.views.figures.timeline import span_s
 from unifiednn_core.views.runs import RunView
 
 HERE = Path(__file__).parent
@@ -31,7 +32,9 @@ def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> l
             name, title = f"{quantity}-{axis}", f"{chart.title} {tr(OVER[axis])}"
             label = tr("{quantity} of each sub-model, baselines dashed", quantity=title)
             shown.append(chart._replace(name=name, title=title, cell=name, label=label))
-    used, turns = memory(hybrid, baselines, WIDE_MEMORY_PX), arms_schedule([hybrid, *baselines])
+    _, until_s = span_s(hybrid, baselines)
+    used = memory(hybrid, baselines, WIDE_MEMORY_PX, until_s)
+    turns = arms_schedule([hybrid, *baselines], until_s)
     label = tr("Memory of the hybrid by use, baselines dashed")
     shown.append(Chart("memory", tr("Memory"), used, label, "seconds", "memory", wide=True))
     label = tr("Turns of each sub-model on the device, in each arm")

@@ -81,6 +81,13 @@ function smoothed(x, y, strength) {
   return result;
 }
 
+// On a logarithmic scale the exponents are smoothed: else one outlier would lift the curve for long.
+function smoothedCurve(trace, strength, log) {
+  const values = log ? Array.from(trace.y, (value) => (value > 0 ? Math.log(value) : NaN)) : trace.y;
+  const y = smoothed(trace.x, values, strength);
+  return { ...trace, y: log ? y.map(Math.exp) : y };
+}
+
 function isFaded(trace, choices) {
   const { of, part } = trace.meta;
   return Boolean(choices.solo && of && of !== choices.solo && part !== choices.solo);
@@ -164,7 +171,7 @@ function drawn(chart, board, choices, zoom, width) {
   for (const trace of placed) {
     const kind = trace.meta.kind, smooth = choices.smooth > 0 && ["train", "baseline"].includes(kind) && chart.name !== "rate";
     const raw = choices.context ? withoutContext(trace) : trace;
-    const line = smooth ? { ...raw, y: smoothed(raw.x, raw.y, choices.smooth) } : raw;
+    const line = smooth ? smoothedCurve(raw, choices.smooth, log) : raw;
     if (smooth && kind === "train" && !isFaded(trace, choices)) {
       const pale = { uid: `${raw.uid}r`, opacity: 0.25, line: { ...raw.line, width: 1 }, meta: { ...raw.meta, kind: "raw" } };
       data.push({ ...silent(raw), ...pale });
@@ -178,6 +185,7 @@ function drawn(chart, board, choices, zoom, width) {
   }));
   const shown = {
     ...layout,
+    dragmode: TOUCH ? false : layout.dragmode,
     hovermode: unified ? "x unified" : "closest",
     xaxis: xAxis(chart, layout, axis, board, choices, zoom.x),
     yaxis: yAxis(chart, layout, values, log, choices, zoom),
