@@ -50,6 +50,7 @@ SHARED_RUN: dict[tuple[str, str], tuple[int, int, int]] = {
     ("GET", "/files/runs/{run}.json"): (403, 200, 200),
     ("GET", "/files/specs/{run}.json"): (403, 200, 200),
     ("GET", "/files/metrics/{run}.csv"): (403, 200, 200),
+    ("GET", "/files/logs/{run}.txt"): (403, 200, 200),
     ("GET", "/files/comparisons/{run}.json"): (403, 403, 200),
     ("GET", "/files/reports/{run}.html"): (403, 403, 200),
 }
