@@ -65,7 +65,9 @@ def draw(live: bool) -> None:
     active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
     _head(active, queued)
-    _failures(attention.failures(runs, service.queue.seen(), time.time()))
+    if failed := attention.failures(runs, service.queue.seen(), time.time()):
+        with st.container(key="now-failures"):
+            _failures(failed)
     with st.container(key="now-training"):
         _training(active, hybrids, runs)
     if cards:

@@ -28,8 +28,11 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const node = nodeIn(parentElement);
   const state = (node.unifiednn ??= { ticked: new Set(), round: data.round });
   if (state.round !== data.round) {
-    state.ticked.clear(); // the page has used the ticks
-    state.round = data.round;
+    state.round = data.round; // the page has used the ticks
+    if (state.ticked.size) {
+      state.ticked.clear();
+      setStateValue("ticked", []);
+    }
   }
   if (state.revision !== data.revision) {
     const focused = node.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;

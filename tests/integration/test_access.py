@@ -38,7 +38,7 @@ from unifiednn_core.service.people import Tokens
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.web.action import ROOT
 from unifiednn_core.web.guard import middleware
-from unifiednn_core.web.routes import PLOTLY, routes
+from unifiednn_core.web.routes import CHARTS, PLOTLY, routes
 
 UPLOAD = "/files/uploads/{upload}"
 # Status for a viewer, a submitter who has a part, an operator; by method, address, and what fills it in.
@@ -54,6 +54,7 @@ SHARED_RUN: dict[tuple[str, str], tuple[int, int, int]] = {
     ("GET", "/files/comparisons/{run}.json"): (403, 403, 200),
     ("GET", "/files/reports/{run}.html"): (403, 403, 200),
 }
+SELECTIONS = tuple(f"/files/selections.{kind}" for kind in ("json", "csv", "html"))
 UPLOADS: dict[tuple[str, str], tuple[int, int, int]] = {
     ("POST", "/files/uploads"): (403, 201, 201),
     ("GET", UPLOAD): (403, 404, 404),
@@ -101,7 +102,7 @@ def test_the_table_of_routes_is_whole() -> None:
     }  # type: ignore[arg-type,return-value]
     of_api = {(method, path) for method, path in there if path.startswith(ROOT)}  # tests/integration/test_rest.py
     assert there - of_api - {("HEAD", path) for _, path in there} == set(SHARED_RUN | UPLOADS) | {
-        ("GET", path) for path in (PLOTLY, "/metrics", "/health")
+        ("GET", path) for path in (PLOTLY, CHARTS, "/metrics", "/health", *SELECTIONS)
     }
 
 
@@ -124,6 +125,13 @@ def test_all_models_of_a_run_are_those_that_a_person_may_have(web: Web) -> None:
         events = web.ask(actor, "GET", "/files/tensorboard/{run}.zip")
         with zipfile.ZipFile(io.BytesIO(events.content)) as archive:
             assert [Path(name).parts[1] for name in archive.namelist()] == [name.removesuffix(".zip") for name in names]
+
+
+def test_a_selection_of_runs_is_only_for_who_may_see_them_all(web: Web) -> None:
+    for path in SELECTIONS:
+        asked = f"{path}?runs={{run}},{HERS}"
+        statuses = [web.ask(actor, "GET", asked, run=HIS).status_code for actor in (None, VIEWER, ALICE, OPERATOR)]
+        assert statuses == [401, 403, 404, 200], path
 
 
 def test_a_foreign_run_is_answered_as_one_that_there_is_not(web: Web) -> None:
