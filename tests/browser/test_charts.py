@@ -31,6 +31,11 @@ PLOTS = """() => Object.fromEntries([...document.querySelectorAll('.u-cell')].ma
     height: plot.clientHeight, left: plot._fullLayout._size.l, width: plot._fullLayout._size.w,
   }];
 }))"""
+COUNTED = """() => {
+  const was = Plotly.react;
+  window.redrawn = new Set();
+  Plotly.react = (node, ...more) => (window.redrawn.add(node.getAttribute('aria-label')), was(node, ...more));
+}"""
 
 
 def live() -> RunView:
@@ -102,9 +107,12 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     zoomed = plots()["Loss"]["range"]
     shown = plots()["Loss"]["points"]
     page.evaluate("window.first = document.querySelector('.js-plotly-plot')")
+    page.evaluate(COUNTED)
     train(charts.home, 5)
     becomes("plots.Loss.points.join() !== given.join()", shown)
     assert page.evaluate("window.first === document.querySelector('.js-plotly-plot')")
+    page.wait_for_timeout(1500)
+    assert set(page.evaluate("[...window.redrawn]")) == {"Loss of each sub-model", "Accuracy of each sub-model"}
     assert plots()["Loss"]["range"] == pytest.approx(zoomed) == plots()["Memory"]["range"]
     page.mouse.move(box["x"] + 300, box["y"] + 100)
     expect(page.locator(".u-cursor:not([hidden])")).to_have_count(3)
