@@ -204,7 +204,8 @@ def _queue(queued: Sequence[RunView], line: Sequence[LineEntry], hybrids: Sequen
         return
     known: Mapping[str, RunView] = {run.run_id: run for run in queued}
     st.html(markup.section(tr("Queue"), wording.count_text(len(queued), "run")))
-    st.html(line_rows.holders(hybrids))
+    if held := line_rows.holders(hybrids):  # Streamlit takes no empty HTML
+        st.html(held)
     line_rows.draw([entry for entry in line if entry.run_id in known], known, key="queue")
     in_line = {entry.run_id for entry in line}
     rest = [run for run in queued if run.run_id not in in_line]  # those that rest for a while after a death

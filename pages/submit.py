@@ -44,12 +44,17 @@ def main() -> None:
     missing = _missing(entered) or (findings[0].message if findings else "")
     spec = None if missing else spec
     with head:
-        st.html(markup.title("Submit a network", markup.note(PROMISE if spec else f"Not ready to submit: {missing}")))
+        st.html(
+            markup.title(
+                tr("Submit a network"),
+                markup.note(tr(PROMISE) if spec else tr("Not ready to submit: {missing}", missing=missing)),
+            )
+        )
         tip = wording.plain(missing) if missing else None
         icon: Any = ":material/send:"
         if st.session_state[_SUBMISSION][0]:
             draft_list.link("submit", tr("New draft"), draft_list.NEW)
-        pressed = st.button("Submit", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
+        pressed = st.button(tr("Submit"), key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     mended = None
     if spec is not None:
         with warned:
@@ -82,8 +87,8 @@ def _device(known: str) -> str:
     at = options.index(known)
     with st.columns(3)[0]:
         chosen = st.selectbox(
-            "Device", options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
-            key=f"{_key()}-device", help=DEVICE_HELP,
+            tr("Device"), options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
+            key=f"{_key()}-device", help=tr(DEVICE_HELP),
         )  # fmt: skip
     return str(chosen)
 
@@ -167,7 +172,7 @@ def _own() -> None:
     """What waits or trains already."""
     going = [run for run in frame.service().runs.runs() if run.shared and run.state not in ENDED]
     if going:
-        st.html(markup.section("In line and training", wording.count_text(len(going), "submission")))
+        st.html(markup.section(tr("In line and training"), wording.count_text(len(going), "submission")))
         run_lists.draw_runs(going, key="going")
 
 

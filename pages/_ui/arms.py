@@ -34,7 +34,6 @@ OVERLAY_HELP = "Draws the training curves of the newest baseline of each kind ov
 
 
 SHARED = "in shared hybrids"
-WHY_NONE_S = 15
 
 
 def is_baseline(view: RunView) -> bool:
@@ -168,12 +167,6 @@ def missing_buttons(view: RunView, found: Mapping[Mode, RunView], changed: str |
         if st.button(label, key=key, icon=icon, disabled=bool(reason), help=tip):
             actions.attempt(partial(_service().start_baseline, view.run_id, mode))
             st.rerun()
-
-
-@st.cache_resource(show_spinner=False, ttl=WHY_NONE_S, max_entries=256)
-def _why_none(run_id: str) -> str | None:
-    """Why a run can have no new baseline; asks for versions of packages, which takes long and changes rarely."""
-    return frame.service().comparisons.why_no_baseline(run_id)
 
 
 def no_baseline_text(hybrid: State, baseline: State | None) -> str:

@@ -1,4 +1,4 @@
-"""Drafts of the viewer: which one a page opens, the list of them, and drafts made of runs."""
+"""Drafts of the viewer: which one a page opens, and the list of them."""
 
 from typing import Literal
 from urllib.parse import quote
@@ -6,7 +6,7 @@ from urllib.parse import quote
 import streamlit as st
 
 from pages._ui import actions, drafts, frame, signed_in
-from unifiednn_core.base.errors import NotFound, UnifiedNNError
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.library import DraftView
@@ -79,29 +79,10 @@ def link(screen: Screen, words: str, draft_id: str) -> None:
     st.html(f'<a class="u-download" href="{address}" target="_self">{markup.text(words)}</a>', width="content")
 
 
-def clone(run_id: str, submodel: str | None = None) -> None:
-    """Make a draft of a run, or of one of its sub-models, and open it."""
-    library = frame.service().library
-    try:
-        draft_id = library.clone_run(run_id, submodel)
-    except UnifiedNNError as error:
-        actions.show_error(error)
-        return
-    shared = library.draft(draft_id).get("hybrid") == "shared"
+def go(draft_id: str) -> None:
+    """Open a draft on its page."""
+    shared = frame.service().library.draft(draft_id).get("hybrid") == "shared"
     st.switch_page(actions.SUBMIT_PAGE if shared else actions.BUILD_PAGE, query_params={"draft": draft_id})
-
-
-def train_again(run_id: str) -> None:
-    """Submit the spec of a run once more and open the new run; shows the findings of a refusal."""
-    library = frame.service().library
-    draft_id = library.clone_run(run_id)
-    spec, findings = drafts.spec_or_findings(library.draft(draft_id))
-    if spec is None:
-        st.html(markup.findings(findings))
-    elif (started := actions.try_submit(spec)) is not None:
-        library.finish_draft(draft_id, started)
-        actions.open_run(started)
-    library.delete_draft(draft_id)
 
 
 def _row(one: DraftView, key: str) -> None:

@@ -26,7 +26,8 @@ class _Batch:
     """Files of one place, from the first one that arrives until all are read."""
 
     seen: set[str] = field(default_factory=set)
-    reading: list[background.Underway[Dropped]] = field(default_factory=list)
+    reading: dict[str, background.Underway[Dropped]] = field(default_factory=dict)
+    """By the id of their uploads."""
     refused: list[UnifiedNNError] = field(default_factory=list)
 
 
@@ -38,23 +39,24 @@ def draw(*, key: str) -> list[Dropped]:
     if new := [one for one in sent if one not in batch.seen]:
         batch.refused.clear()
         batch.seen.update(new)
-        batch.reading += [_begun(one) for one in new]
-        background.end_within(batch.reading, uploads.GRACE_S)
+        batch.reading |= {one: _begun(one) for one in new}
+        background.end_within([*batch.reading.values()], uploads.GRACE_S)
     for error in batch.refused:
         shown = BadInput(import_form.in_words(error.findings)) if isinstance(error, BadInput) else error
         actions.show_error(shown)
-    waiting = next((one for one in batch.reading if not one.done), None)
+    waiting = next((one for one in batch.reading.values() if not one.done), None)
     if waiting is not None:
         background.draw(waiting, tr("The server reads the files. Everything else goes on."))
     if waiting is not None or on_their_way or not batch.reading:
         return []
     found = []
-    for one in batch.reading:
+    place = {one: at for at, one in enumerate(sent)}  # empty if the page was left meanwhile
+    for one in sorted(batch.reading, key=lambda one: place.get(one, len(place))):  # as they were chosen
         try:
-            found.append(one.result())
+            found.append(batch.reading[one].result())
         except UnifiedNNError as error:
             batch.refused.append(error)
-    batch.reading = []
+    batch.reading = {}
     if found:
         names = ", ".join(wording.plain(one.filename) for one in found)
         st.toast(tr("Imported {name}.", name=names), icon=":material/check:")

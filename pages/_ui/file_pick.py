@@ -188,18 +188,18 @@ def draw_split(
 ) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
-        st.popover(label, icon=":material/call_split:", help=SPLIT_HELP),
+        st.popover(label, icon=":material/call_split:", help=tr(SPLIT_HELP)),
         st.form(f"{key}-{file.sha256[:12]}", border=False),
     ):
-        share = st.slider("Test share", 5, 50, 20, step=5, format="%d %%")
-        seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, step=1)
+        share = st.slider(tr("Test share"), 5, 50, 20, step=5, format="%d %%")
+        seed = st.number_input(tr("Seed"), min_value=0, max_value=2**31 - 1, value=0, step=1)
         classes = file.facts.get("classes") is not None and not file.facts.get("target_shape")
-        by_class = st.checkbox("By class", value=classes, disabled=not classes, help=BY_CLASS_HELP)
-        if not st.form_submit_button("Split", type="primary"):
+        by_class = st.checkbox(tr("By class"), value=classes, disabled=not classes, help=tr(BY_CLASS_HELP))
+        if not st.form_submit_button(tr("Split"), type="primary"):
             return None
         plan: dict[str, Any] = {"test_share": share / 100, "seed": int(seed), "by_class": by_class}
         try:
-            with st.spinner("Writing the two parts…"):
+            with st.spinner(tr("Writing the two parts…")):
                 train, test = frame.service().library.split_data(file.sha256, **plan)
         except UnifiedNNError as error:
             actions.show_error(error)

@@ -15,7 +15,11 @@ export default function ({ data }) {
   const deadline = performance.now() + 3000; // what was made is drawn a little later
   const look = () => {
     const found = document.querySelector(data.where);
-    if (found) found.focus();
+    if (found) {
+      found.focus();
+      found.setSelectionRange?.(0, 0); // the beginning of a long text, not its end
+      setTimeout(() => (found.scrollLeft = 0), 100);
+    }
     else if (performance.now() < deadline) setTimeout(look, 50);
   };
   look();

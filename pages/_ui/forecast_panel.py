@@ -56,9 +56,10 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     told, least = figures.seconds_text(chosen), best(made)
     turnaround, makespan, fairness, peak = map(tr, ("Mean turnaround", "Makespan", "Fairness", "Peak memory"))
     names = list(chosen.finish_s) if len(chosen.finish_s) <= SHOWN_FINISHES else []
+    columns = [f"{name} " for name in names]  # a sub-model may be named like another column
     rows = [
         {tr("Policy"): (wording.title(one.policy), one is chosen)}
-        | {name: told(one.finish_s[name]) for name in names}
+        | {column: told(one.finish_s[name]) for name, column in zip(names, columns, strict=True)}
         | {
             turnaround: (told(one.mean_turnaround_s), one.policy in least["mean_turnaround_s"]),
             makespan: (told(one.makespan_s), one.policy in least["makespan_s"]),
@@ -71,7 +72,7 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     caption = tr("Finish and figures under each policy")
     fairness_note = markup.small(tr(FAIRNESS_HELP))
     return fairness_note + markup.table(
-        caption, markup.frame(rows), looks, right={*names, turnaround, makespan, fairness, peak}
+        caption, markup.frame(rows), looks, right={*columns, turnaround, makespan, fairness, peak}
     )
 
 

@@ -148,7 +148,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
     st.html(markup.table(caption, table, {"Sub-model": markup.bold}, right={"Size"}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
-        st.html(markup.section("Memory", "predicted, with the paper's equations"))
+        st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
     return changed

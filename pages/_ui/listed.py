@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import actions
+from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 Entry = Mapping[str, Any]
@@ -35,10 +36,12 @@ def head(title: str, words: str, at: int, *, key: str) -> None:
         st.html(markup.bold(title) + said, width="stretch")
         with st.container(horizontal=True, key=f"icons-{key}-{at}", width="content", wrap=False):
             for verb, (icon, says, by) in ICONS.items():
-                label, off = f"{says} {title}", not 0 <= at + by < count
+                label, off = f"{tr(says)} {title}", not 0 <= at + by < count
                 more: dict[str, Any] = {"disabled": off, "on_click": _move, "args": (key, at, at + by)}
                 actions.icon_button(label, icon, f"{key}-{verb}-{at}", **more)
-            actions.icon_button(f"Remove {title}", "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at))
+            actions.icon_button(
+                tr("Remove {name}", name=title), "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at)
+            )
 
 
 def _move(key: str, at: int, to: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pages._ui import import_form, plan_form
+from unifiednn_core.base.texts import tr
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.plan_text import plan_rows
@@ -18,7 +19,7 @@ def panel(file: FileView) -> str:
     """Preview of a data set; one sentence if it has none."""
     seen = file.preview
     if seen is None:
-        return markup.small("This file was imported before previews existed. Import it again to see one.")
+        return markup.small(tr("This file was imported before previews existed. Import it again to see one."))
     left = _part("Samples", _samples(seen, captions=not file.facts.get("target_shape")))
     right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
     said = (_columns(seen), *seen.notes.remarks, seen.notes.part)

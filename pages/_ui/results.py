@@ -5,7 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, frame, signed_in, submodels
+from pages._ui import actions, draft_list, frame, signed_in, submodels
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
@@ -36,7 +36,7 @@ def train_again(run_id: str, submodel: str | None = None) -> None:
         except UnifiedNNError as error:
             actions.attempt(partial(_refuse, error))
             st.rerun()
-        st.switch_page(actions.BUILD_PAGE, query_params={"draft": draft_id})
+        draft_list.go(draft_id)
 
 
 def _refuse(error: UnifiedNNError) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import arms, drafts, frame
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.run import BASELINES, MOST_LANES, CheckpointSpec, Mode, RunSpec
 from unifiednn_core.views import markup, wording
@@ -49,21 +50,27 @@ def _key(name: str) -> str:
 
 def settings(draft: Mapping[str, Any]) -> drafts.Document:
     """Draw the settings seeded with the draft; returns the entries that they now hold."""
-    st.html(markup.section("Run"))
-    name = st.text_input("Name of the run", draft.get("name", ""), max_chars=100, key=_key("run-name"))
+    st.html(markup.section(tr("Run")))
+    name = st.text_input(tr("Name of the run"), draft.get("name", ""), max_chars=100, key=_key("run-name"))
     chosen = policy(draft.get("policy") or {}, key=_key("policy"))
     one, two, three, four = st.columns(4)
     known = str(draft.get("device", "auto"))
     devices = list(dict.fromkeys((*DEVICES, known)))
     tip = "auto takes the GPU if there is one."
-    device = one.selectbox("Device", devices, index=devices.index(known), key=_key("run-device"), help=tip)
-    seed = two.number_input("Seed", 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
+    device = one.selectbox(tr("Device"), devices, index=devices.index(known), key=_key("run-device"), help=tip)
+    seed = two.number_input(tr("Seed"), 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
     threads = three.number_input(
-        "Threads", 1, 1024, draft.get("threads"), key=_key("run-threads"), placeholder="auto", help=THREADS_HELP
+        tr("Threads"),
+        1,
+        1024,
+        draft.get("threads"),
+        key=_key("run-threads"),
+        placeholder=tr("auto"),
+        help=tr(THREADS_HELP),
     )
     limits = ["auto", *range(1, MOST_LANES + 1)]
     lanes = four.selectbox(
-        "Lanes", limits, limits.index(draft.get("lanes", "auto")), key=_key("run-lanes"), help=LANES_HELP
+        tr("Lanes"), limits, limits.index(draft.get("lanes", "auto")), key=_key("run-lanes"), help=tr(LANES_HELP)
     )
     entries: dict[str, Any] = {"name": name, "policy": chosen, "device": device, "seed": seed}
     if lanes != "auto" or "lanes" in draft:
@@ -78,14 +85,21 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
 
 def profile(known: str, *, key: str) -> str:
     """Draw the choice of the profile, and return it."""
-    return frame.segments("Profile", PROFILES, known if known in PROFILES else PROFILES[0], key, help=PROFILE_HELP)
+    return frame.segments(
+        tr("Profile"), PROFILES, known if known in PROFILES else PROFILES[0], key, help=tr(PROFILE_HELP)
+    )
 
 
 def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:
     known = draft.get("memory_limit_bytes")
     shown = None if known is None else max(1, round(known / MIB))
     typed = st.number_input(
-        "Memory limit (MiB)", 1, value=shown, key=_key("run-memory-limit"), placeholder="none", help=MEMORY_HELP
+        tr("Memory limit (MiB)"),
+        1,
+        value=shown,
+        key=_key("run-memory-limit"),
+        placeholder=tr("none"),
+        help=tr(MEMORY_HELP),
     )
     if typed is None:
         return {"memory_limit_bytes": None} if "memory_limit_bytes" in draft else {}
@@ -103,9 +117,9 @@ def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     """Draw the choice of a policy with its parameters, seeded with one; returns the one that it now says."""
     cards = {card.name: card for card in frame.service().runs.policies()}
     known = str(seed.get("name") if seed.get("name") in cards else next(iter(cards)))
-    label = "Policy: which sub-model trains next"
+    label = tr("Policy: which sub-model trains next")
     card = cards[frame.segments(label, list(cards), known, f"{key}-name", wording.title)]
-    st.html(markup.small(card.summary))
+    st.html(markup.small(tr(card.summary)))
     values: dict[str, Any] = {"name": card.name}
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
         value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
@@ -128,11 +142,11 @@ def _baselines(draft: Mapping[str, Any]) -> drafts.Document:
     known, first = plan(draft)
     names, chosen = list(arms.CHOICES), arms.choice_of(known)
     modes = arms.CHOICES[
-        frame.segments("Run the baseline too", names, chosen, _key("run-baselines"), help=arms.CHOICE_HELP)
+        frame.segments(tr(tr("Run the baseline too")), names, chosen, _key("run-baselines"), help=arms.CHOICE_HELP)
     ]
     if modes:
         when, key = BEFORE if first else AFTER, _key("run-baselines-when")
-        first = frame.segments("Before or after the hybrid", [BEFORE, AFTER], when, key, str.capitalize) == BEFORE
+        first = frame.segments(tr("Before or after the hybrid"), [BEFORE, AFTER], when, key, str.capitalize) == BEFORE
     now = {"baselines": list(modes), "baselines_first": bool(first and modes)}
     return {entry: value for entry, value in now.items() if entry in draft or value}
 
@@ -148,18 +162,31 @@ def _recovery(draft: Mapping[str, Any]) -> drafts.Document:
     known = RECOVERY_DEFAULTS | dict(draft)
     every_s, every_steps = (known["checkpoint"].get(entry) for entry in ("every_s", "every_steps"))
     every_s, limit_s = None if every_s is None else float(every_s), float(known["step_limit_s"])
-    with st.expander("Recovery", icon=":material/history:", key=_key("run-recovery")):
+    with st.expander(tr("Recovery"), icon=":material/history:", key=_key("run-recovery")):
         one, two = st.columns(2)
         seconds = one.number_input(
-            "Checkpoint every (s)", 0.0, None, every_s, 10.0, "%g", _key("run-every-s"), EVERY_HELP, placeholder="never"
+            tr("Checkpoint every (s)"),
+            0.0,
+            None,
+            every_s,
+            10.0,
+            "%g",
+            _key("run-every-s"),
+            tr(EVERY_HELP),
+            placeholder="never",
         )
         steps = two.number_input(
-            "or every (steps)", 0, value=every_steps, key=_key("run-every-steps"), placeholder="never", help=STEPS_HELP
+            tr("or every (steps)"),
+            0,
+            value=every_steps,
+            key=_key("run-every-steps"),
+            placeholder="never",
+            help=tr(STEPS_HELP),
         )
-        ways, title = list(RECOVERY), RECOVERY.__getitem__
-        recovery = frame.segments("After a crash", ways, known["recovery"], _key("run-after-crash"), title)
+        ways, title = list(RECOVERY), lambda one: tr(RECOVERY[one])
+        recovery = frame.segments(tr("After a crash"), ways, known["recovery"], _key("run-after-crash"), title)
         limit_s = st.number_input(
-            "Longest step (s)", 0.0, None, limit_s, 60.0, "%g", _key("run-step-limit"), LIMIT_HELP
+            tr("Longest step (s)"), 0.0, None, limit_s, 60.0, "%g", _key("run-step-limit"), tr(LIMIT_HELP)
         )
     checkpoint = {"every_s": seconds} | ({} if steps is None else {"every_steps": steps})
     now = {"checkpoint": checkpoint, "recovery": recovery, "step_limit_s": limit_s}

@@ -107,7 +107,7 @@ def submodel_form(
     one, two, three = st.columns([2, 1, 1])
     # The key follows the model until the sub-model has its own name.
     name_key = f"{key}-name-{'' if own_name else model}"
-    values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
+    values["name"] = one.text_input(tr("Name"), name, key=name_key, max_chars=64)
     if ranked:
         priority = int(submodel.get("priority", 0))
         values["priority"] = two.number_input(
@@ -115,8 +115,8 @@ def submodel_form(
         )
     due_s = submodel.get("deadline_s")
     due_min = (three if ranked else two).number_input(
-        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
-        placeholder="none",
+        tr("Deadline (min)"), 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", tr(DEADLINE_HELP),
+        placeholder=tr("none"),
     )  # fmt: skip
     values["deadline_s"] = due_min * 60 if due_min else None
     said("name", "priority", "deadline_s")
@@ -125,7 +125,7 @@ def submodel_form(
         kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
         values["architecture"] = _architecture(seed, chosen.filename, key)
         opened = "architecture" in wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
-        with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
+        with st.expander(tr("Names in the file of weights"), icon=":material/label:", expanded=opened):
             values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
@@ -196,18 +196,18 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     one, two = st.columns(2)
     guess = max((name for name in names if name in filename.lower()), key=len, default=names[0])
     index = names.index(seed["name"] if seed.get("name") in names else guess)
-    name = one.selectbox("Architecture of these weights", names, index=index, key=f"{key}-architecture")
+    name = one.selectbox(tr("Architecture of these weights"), names, index=index, key=f"{key}-architecture")
     defaults = json.dumps(library.architecture_defaults(name))
     tip = f"The arguments that the weights were trained with; others keep their defaults: `{defaults}`"
     known = json.dumps(seed.get("args", {}))
-    args = two.text_input("Its arguments as JSON", known, key=f"{key}-architecture-args", help=tip)
+    args = two.text_input(tr("Its arguments as JSON"), known, key=f"{key}-architecture-args", help=tip)
     return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
 
 
 def _scaling(submodel: Mapping[str, Any], key: str, *, opened: bool) -> dict[str, Any]:
     opened = opened or submodel.get("scale") is not None
     with st.expander(tr("Input scaling"), icon=":material/tune:", expanded=opened):
-        st.html(markup.small(SCALING_HELP))
+        st.html(markup.small(tr(SCALING_HELP)))
         values = {}
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
             known = submodel.get(entry)
@@ -233,9 +233,12 @@ def _start_from(
             return None
         chosen = next((file for file in offered if drafts.reference(file) == ref), None)
         ways = ["weights"] if chosen is not None and chosen.kind == "weights" else list(TAKE)
-        index, captions = ways.index(seed["take"]) if seed.get("take") in ways else 0, [TAKE[way][1] for way in ways]
-        title = {way: TAKE[way][0] for way in ways}.__getitem__
-        take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
+        index, captions = (
+            ways.index(seed["take"]) if seed.get("take") in ways else 0,
+            [tr(TAKE[way][1]) for way in ways],
+        )
+        title = {way: tr(TAKE[way][0]) for way in ways}.__getitem__
+        take = two.radio(tr("Load"), ways, index, title, key=f"{key}-take-{ref}", captions=captions)
         kept = seed if ref == seed.get("file") else {}
         weights = chosen is not None and chosen.kind == "weights"
         own = _of_weights(kept, f"{key}-of-{ref}") if weights else {e: kept[e] for e in OF_WEIGHTS if kept.get(e)}
@@ -246,11 +249,11 @@ def _of_weights(seed: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Draw how names in a file of weights meet those of the network; returns the entries that say more than nothing."""
     one, two = st.columns(2, vertical_alignment="bottom")
     entry = one.text_input(
-        "Entry with the weights", seed.get("entry") or "", key=f"{key}-entry", placeholder="found by itself",
-        help=ENTRY_HELP,
+        tr("Entry with the weights"), seed.get("entry") or "", key=f"{key}-entry", placeholder=tr("found by itself"),
+        help=tr(ENTRY_HELP),
     )  # fmt: skip
     known = seed.get("names") == BY_SHAPE
-    by_shape = two.checkbox("Match weights by order and shape", known, key=f"{key}-names", help=BY_SHAPE_HELP)
+    by_shape = two.checkbox(tr("Match weights by order and shape"), known, key=f"{key}-names", help=tr(BY_SHAPE_HELP))
     return ({"names": BY_SHAPE} if by_shape else {}) | ({"entry": entry.strip()} if entry.strip() else {})
 
 
@@ -286,7 +289,7 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
 
 
 def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
-    known, label = int(submodel.get("priority", 0)), f"Priority of {wording.plain(submodel['name'])}"
+    known, label = int(submodel.get("priority", 0)), tr("Priority of {name}", name=wording.plain(submodel["name"]))
     # The key holds the value that is saved, so that a row that moved shows its own priority.
     more: dict[str, Any] = {"key": f"priority-{submodel['name']}-{at}-{known}", "disabled": locked, "width": 104}
     return int(st.number_input(label, value=known, label_visibility="collapsed", **more))
@@ -296,7 +299,7 @@ def _buttons(at: int, name: str, count: int, locked: bool) -> str:
     pressed, off = "", {"up": at == 0, "top": at == 0, "down": at == count - 1}
     with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
         for action, (icon, verb) in ICONS.items():
-            label = f"{verb} {wording.plain(name)}"
+            label = f"{tr(verb)} {wording.plain(name)}"
             if actions.icon_button(label, icon, f"{action}-{at}", disabled=locked or off.get(action, False)):
                 pressed = action
     return pressed

@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import arguments, listed
+from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.transforms import SHORT_NAMES, TRANSFORMS
 from unifiednn_core.views import markup
 
@@ -29,18 +30,20 @@ def transforms(
 
     `inputs` are those of the data; `scale_key` is the key of the field of the scale, which a preset fills.
     """
-    with st.expander("Transforms", icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"):
-        st.html(markup.small(HELP))
+    with st.expander(
+        tr("Transforms"), icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"
+    ):
+        st.html(markup.small(tr(HELP)))
         rows = listed.entries(seeds, key=key)
         values = [_row(seed, at, inputs, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.selectbox(
-                "Add a transform", list(TRANSFORMS), None, _title, f"{key}-new", placeholder="choose one",
+                tr("Add a transform"), list(TRANSFORMS), None, _title, f"{key}-new", placeholder=tr("choose one"),
                 on_change=_add, args=(key,), width=320,
             )  # fmt: skip
             st.button(
-                "CIFAR: crop, flip, normalise", key=f"{key}-cifar", icon=":material/photo_library:", help=CIFAR_HELP,
-                on_click=_preset, args=(key, scale_key),
+                tr("CIFAR: crop, flip, normalise"), key=f"{key}-cifar", icon=":material/photo_library:",
+                help=tr(CIFAR_HELP), on_click=_preset, args=(key, scale_key),
             )  # fmt: skip
     return values
 
@@ -59,7 +62,9 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
         if len(options) > 1 or known:
             index = options.index(known) if known else None
             with st.columns(arguments.COLUMNS)[0]:
-                picked = st.selectbox("Input of the data", options, index, key=f"{key}-input", placeholder="the first")
+                picked = st.selectbox(
+                    tr("Input of the data"), options, index, key=f"{key}-input", placeholder=tr("the first")
+                )
             values |= {"input": picked} if picked else {}
     return values
 

@@ -167,7 +167,7 @@ def _asked_again(key: str, data: bool) -> str | None:
     with st.container(horizontal=True):
         label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
         again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
-        if st.button("Discard it", key=f"{key}-discard", icon=":material/delete:"):
+        if st.button(tr("Discard it"), key=f"{key}-discard", icon=":material/delete:"):
             with suppress(NotFound):
                 frame.service().library.drop_upload(sent)
             for entry in ("refusal", "last"):
@@ -199,7 +199,7 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
             placeholder=where,
             label_visibility="collapsed",
         )
-        taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
+        taken = st.button(tr("Import"), key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
 
 
@@ -221,10 +221,12 @@ def _component() -> Any:
 def prepare_panel() -> None:
     """Draw a button that opens the text."""
     with (
-        st.popover("Prepare your model", icon=":material/package_2:", type="tertiary", key="prepare", width="content"),
+        st.popover(
+            tr("Prepare your model"), icon=":material/package_2:", type="tertiary", key="prepare", width="content"
+        ),
         st.container(width=_WIDTH_PX),
     ):
-        st.markdown(_PACK)
+        st.markdown(tr(_PACK))
         st.code(COMMAND, language=None)
         options = markup.frame({"Option": option, "Meaning": meaning} for option, meaning in OPTIONS)
         st.html(markup.table("", options, {"Option": markup.mono}))

@@ -76,6 +76,7 @@ def test_one_form_after_the_other_takes_fifteen_too(server: Server, page: Page, 
     hand = Hand(page)
     for at, model in enumerate(models):
         hand.press("Add sub-model")
+        expect(page.locator(".st-key-editor input").first).to_be_focused(timeout=15_000)
         hand.press("Upload", 0)
         hand.choose(page.get_by_test_id("stPopoverBody"), [model])
         expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(model.stem, timeout=30_000)
@@ -85,6 +86,7 @@ def test_one_form_after_the_other_takes_fifteen_too(server: Server, page: Page, 
             expect(page.get_by_text("64 samples").last).to_be_visible(timeout=30_000)
         hand.press("Save sub-model")
         expect(page.get_by_text(f"{model.name} on {data[0].name}")).to_be_visible(timeout=30_000)
+        expect(page.get_by_role("button", name=f"Edit {model.stem}")).to_be_focused(timeout=15_000)
     expect(page.get_by_role("button", name="Start training")).to_be_enabled(timeout=30_000)
     hand.clicks += 1  # Start, which the test above presses
     assert hand.clicks <= MOST_CLICKS, hand.clicks

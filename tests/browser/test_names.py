@@ -13,6 +13,7 @@ from tests.ui import fake_arms, fake_views
 from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import visible
+from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.views.figures.layout import as_label
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
@@ -40,6 +41,15 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
     seeded = Seeded(home, monkeypatch)
     train = fake_views.mid_flight()
     hurt = {"cause": ALL, "remedy": ALL}
+    first, *others = train.submodels
+    checked = CertificateCheck(what="weights", outcome="differs", text=ALL)
+    untrue = Certificate(
+        submodel=first.name, model="m.pt2", made_at_s=0.0, holds=False, compared=(checked,), state_sha256="ab" * 32,
+        snippet=ALL, versions={"torch": ALL},
+    )  # fmt: skip
+    train = replace(train, submodels=(replace(first, certificate=untrue), *others))
+    home.log("r-live").parent.mkdir(parents=True, exist_ok=True)
+    home.log("r-live").write_text("\n".join(map(visible, NAMES)), encoding="utf-8")
     # A beat in the future stays fresh, however long the pages take.
     seeded.listed = [
         replace(train, name=FIRST[0], now_reason=ALL, heartbeat_age_s=-600.0,
@@ -54,6 +64,7 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
         replace(fake_views.library()[0], filename=f"{short}.pt2", facts={"parameters": 1, "optimizer": ALL}),
         replace(data_set(f" {short}"), filename=f"{short}.csv"),
     ]
+    seeded.store.library.save_draft("d-1", {"name": f"draft {ALL}", "submodels": []}, ADMIN)
     seeded.people.give_role(f"sub:{ALL}", "viewer")
     seeded.people.create_token(f"sub:{ALL}", "viewer", 1)
     seeded.close()
@@ -83,7 +94,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
         page.goto(f"{house.origin}/{path}")
         shows(*texts)
 
-    opened("", *FIRST, ALL, f"{ALL[:140]}, admin")
+    opened("", *FIRST, ALL, f"{ALL[:140]}, admin", f"draft {ALL}")
     page.get_by_role("button", name="Stop", exact=True).first.click()
     expect(page.get_by_role("dialog")).to_be_visible(timeout=30_000)
     shows(FIRST[0])
@@ -91,12 +102,17 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
     expect(page.get_by_label("Type its name to confirm")).to_be_visible(timeout=30_000)
     shows(f"Type its name to confirm: {FIRST[0]}")
     opened("run?run=r-live", FIRST[0], ALL)
+    page.get_by_role("tab", name="Logs").click()
+    shows(*(name for name in NAMES if not set(name) & set("\t\n\udce9")))
+    page.get_by_role("tab", name="Models").click()
+    shows(f"torch {ALL}")
     page.get_by_role("button", name="Adjust").click()
     expect(page.get_by_role("dialog")).to_be_visible(timeout=30_000)
     shows(f"Adjust {FIRST[0]}")
     labels_are_text(page)
     opened("run?run=r-failed", FIRST[2], ALL)
     opened("compare?run=r-hybrid", FIRST[3])
+    opened("compare?runs=r-live,r-failed", FIRST[0], FIRST[2])
     opened("library", f"{ALL[:140]}.pt2")
     page.get_by_role("tab", name="Data").click()
     shows(f"{ALL[:140]}.csv", f"cat {ALL[:140]}")

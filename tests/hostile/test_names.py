@@ -20,7 +20,8 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from pages._ui import banners, frame, predictions, preview, submodels
+from pages._ui import banners, forecast_panel, frame, predictions, preview, submodels
+from tests.hostile import cockpit
 from tests.hostile.names import NAMES, poisoned
 from tests.ui import fake_arms, fake_views
 from unifiednn_core.base.errors import BadInput, Finding
@@ -34,7 +35,7 @@ from unifiednn_core.runtime import worker
 from unifiednn_core.spec.run import parse_run
 from unifiednn_core.views import graph, markup, wording
 from unifiednn_core.views.figures import curves, layout, marks, memory, schedule
-from unifiednn_core.views.report import cards, html, tables
+from unifiednn_core.views.report import cards, html, selection, tables
 from unifiednn_core.views.run_rows import metrics_frame
 from unifiednn_core.views.runs import CommandView, FileView
 
@@ -108,6 +109,7 @@ def pieces(name: str) -> dict[str, str]:
         "cards": cards.cards(compared) + cards.card(held, compared.hybrid, broken),
         "arms": "".join(part(compared) for part in (tables.arms, tables.submodels, tables.weights, tables.environment)),
         "report": html.render(compared, whole, "/* plotly */"),
+        **cockpit.pieces(name),
     }
 
 
@@ -118,7 +120,8 @@ def outside_data(report: str) -> str:
 
 @pytest.fixture
 def harmless(monkeypatch: pytest.MonkeyPatch) -> dict[str, Elements]:
-    monkeypatch.setattr(frame, "ago", lambda at_s, seconds=False: "just now")  # pages ask the browser for its time zone
+    for asked in ("ago", "clock_at", "estimate"):  # pages ask the browser for its time zone
+        monkeypatch.setattr(frame, asked, lambda *given, **more: "just now")
     monkeypatch.setattr(html, "_day", lambda at_s: "today")  # a minute may pass between two reports
     return {what: Elements(outside_data(piece)) for what, piece in pieces(MARK).items()}
 
@@ -134,8 +137,16 @@ def test_in_pages_and_reports_a_name_is_text(harmless: dict[str, Elements]) -> N
             address = quote(name, safe="", errors="surrogatepass")
             told = [text.replace(MARK, address if text.startswith("files/") else shown) for text in expected.texts]
             assert found.texts == told, (name, what)
-            if what == "report":
+            if "report" in what:
                 assert piece.count("<script") == piece.count("</script") == 3 and "<!--" not in piece
+
+
+def test_a_name_like_that_of_a_column_takes_no_column_away() -> None:
+    made, _ = cockpit.policies("")
+    named = replace(made, finish_s={"Policy": 1.0, "Makespan": 2.0})
+    assert forecast_panel._policies((named,), named).count("<th ") == 7
+    two = [replace(side, label=label) for side, label in zip(cockpit.sides(""), ("Figure", "Setting"), strict=True)]
+    assert selection.figures_table(two).count("<th ") == selection.settings_table(two).count("<th ") == 3
 
 
 def drawn(document: Any) -> Iterator[tuple[str, str]]:

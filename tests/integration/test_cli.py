@@ -129,6 +129,16 @@ def test_policies_are_listed(home: Home) -> None:
     assert all(card["name"] in shown for card in cards)
 
 
+def test_a_spec_is_simulated_under_every_policy(home: Home, short_demo: Path) -> None:
+    shown = unifiednn(home, "simulate", str(short_demo)).stdout
+    assert all(policy.name in shown for policy in POLICIES) and "* is best" in shown
+    assert "#" in shown and "Seconds are as the check timed" in shown
+    document = json.loads(unifiednn(home, "simulate", str(short_demo), "--policy", "sjf", "--json").stdout)
+    assert document["basis"] == "timed" and list(document["policies"]) == ["sjf"]
+    found = document["policies"]["sjf"]
+    assert found["makespan_s"] == max(found["finish_s"].values()) and found["peak_bytes"] > 0
+
+
 def test_policies_are_simulated_on_fitted_statistics_and_on_a_trace(home: Home, tmp_path: Path) -> None:
     done = unifiednn(home, "simulate", "--jobs", "40", "--seed", "1", "--turn-s", "600", "--json")
     document = json.loads(done.stdout)

@@ -75,7 +75,7 @@ def product(template: Waiting, home: Home, monkeypatch: pytest.MonkeyPatch) -> I
         service.runs.discard(template.run_id)
     wait_until(lambda: State(service.store.runs.get(template.run_id)[0].state) in ENDED)
     service.close()
-    confinement.trial.cache_clear()
+    confinement._tried.cache_clear()
 
 
 def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(

@@ -180,7 +180,6 @@ def test_a_run_without_a_prediction_says_so(open_page, service):
 def test_a_waiting_run_says_what_has_to_be_free(open_page, service):
     service.listed[:] = [replace(queued(), waits_for="900 MiB of cuda:0, 412 MiB are free")]
     assert "It waits for 900 MiB of cuda:0, 412 MiB are free." in text_of(open_page("run", run="r-queued"))
-    assert "for 900 MiB of cuda:0" in text_of(open_page("now"))
 
 
 def test_policies_and_notes_cannot_become_markup(open_page, service):

@@ -55,7 +55,7 @@ def measure(repeats: int = 5) -> list[Window]:
     with tempfile.TemporaryDirectory(prefix="unifiednn-bench-") as folder:
         home = Home(Path(folder)).create()
         with served(Path(folder)) as dashboard:
-            asyncio.run(_visit(dashboard, "", 5.0))  # the first page starts the supervisor
+            asyncio.run(_visit(dashboard))  # the first page starts the supervisor
             service = Service.open(home)
             try:
                 run_id = service.runs.submit(_endless(service))
@@ -137,9 +137,11 @@ def _end(service: Service, run_id: str) -> None:
 # -- viewers
 
 
-async def _visit(dashboard: Dashboard, query: str, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_view(dashboard, query, [0]), seconds)
+async def _visit(dashboard: Dashboard) -> None:
+    """Open the first page and read it to its end."""
+    async with _connected(dashboard) as socket:
+        await socket.send(_rerun(""))
+        await asyncio.wait_for(_finished(socket), _PATIENCE_S)
 
 
 async def _view(dashboard: Dashboard, query: str, updates: list[int]) -> None:

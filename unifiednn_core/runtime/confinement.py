@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,9 @@ if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
     if code:
         sys.exit(f"CUDA does not start in there (code {code})")
 """
+
+
+_TRIAL = threading.Lock()
 
 
 def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subprocess.Popen[bytes], int]:
@@ -121,9 +125,14 @@ def join(handles: Sequence[int]) -> None:
     check(libc.capset(header, nothing), "giving up privileges")
 
 
-@functools.cache
 def trial(home: Home) -> str:
     """Why workers of this home are not confined; nothing if they are. Tried once per process."""
+    with _TRIAL:  # pages and supervisor ask at once, and two trials in one folder would spoil each other
+        return _tried(home)
+
+
+@functools.cache
+def _tried(home: Home) -> str:
     _make_device_files()
     if not worker_sandbox_is_on():
         return f"{WORKER_SANDBOX_SETTING} is off. Unset it."

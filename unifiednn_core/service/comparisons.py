@@ -12,6 +12,7 @@ from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
 from unifiednn_core.machine.budget import slot
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions, require_baseline
 from unifiednn_core.spec.run import Mode, RunSpec
@@ -25,14 +26,19 @@ from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, labels, merged
 from unifiednn_core.views.side_by_side import document as selected_document
 
+VERSIONS_S = 15.0
+"""Age of what is known of the machine and of installed versions."""
+
 
 class ComparisonService:
     """Starts and compares the arms of comparisons. All methods raise `NotFound` for an unknown run."""
 
-    def __init__(self, guard: Guard, store: Store, clock: Clock, reader: RunReader, submissions: Submissions):
+    def __init__(
+        self, guard: Guard, store: Store, clock: Clock, reader: RunReader, submissions: Submissions, recent: Recent
+    ):
         self.guard = guard
         self._store, self._clock = store, clock
-        self._reader, self._submissions = reader, submissions
+        self._reader, self._submissions, self._recent = reader, submissions, recent
 
     @permission(Role.SUBMITTER, about="{mode} {spec.name}")
     def submit_arm(self, spec: RunSpec, base: Path, mode: Mode) -> str:
@@ -61,8 +67,9 @@ class ComparisonService:
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def why_no_baseline(self, run_id: str) -> str | None:
-        """Sentence that says why a run can have no new baseline; None if it can."""
-        return _why_no_baseline(self._store.runs.get(run_id)[0])
+        """Sentence that says why a run can have no new baseline; None if it can. Versions are read again in a while."""
+        run, _ = self._store.runs.get(run_id)
+        return self._recent.within(VERSIONS_S, ("baseline", run_id), lambda: _why_no_baseline(run))
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def comparable(self, run_id: str, *, within_s: float = 0.0) -> tuple[RunView, ...]:

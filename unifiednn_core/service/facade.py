@@ -63,7 +63,7 @@ class Service:
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
         self.library = LibraryService(guard, home, store, importer, submissions, room)
-        self.comparisons = ComparisonService(guard, store, clock, reader, submissions)
+        self.comparisons = ComparisonService(guard, store, clock, reader, submissions, self._recent)
         self.people = PeopleService(guard, home, store.people, clock)
         self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
         self.logs = LogService(guard, home, store, reader)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from unifiednn_core.views import markup
 from unifiednn_core.views.report.html import HERE
 from unifiednn_core.web.action import ROOT, Action
 from unifiednn_core.web.openapi import ABOUT, document, fields_of, parts_of
@@ -95,7 +95,7 @@ def page(server: str) -> str:
         *(f"<p>{_marked(text)}</p>" for text in INTRODUCTION),
     ]
     for heading, actions in grouped():
-        parts += [f"<h2>{escape(heading)}</h2>", *(_details(action, server) for action in actions)]
+        parts += [f"<h2>{markup.text(heading)}</h2>", *(_details(action, server) for action in actions)]
     return "".join([*parts, "</main></body></html>\n"])
 
 
@@ -159,18 +159,18 @@ def _sample(name: str, schema: dict[str, Any]) -> object:
 
 def _details(action: Action, server: str) -> str:
     rows = "".join(
-        f"<tr><td><code>{escape(name)}</code></td><td>{'needed' if one['required'] else ''}</td>"
-        f"<td><code>{escape(_type_text(one))}</code></td><td>{_marked(one.get('description', ''))}</td></tr>"
+        f"<tr><td><code>{markup.text(name)}</code></td><td>{'needed' if one['required'] else ''}</td>"
+        f"<td><code>{markup.text(_type_text(one))}</code></td><td>{_marked(one.get('description', ''))}</td></tr>"
         for name, one in fields_of(action).items()
     )
     table = '<div class="u-scroll"><table class="u-table"><tr><th scope="col">Parameter</th><th scope="col"></th>'
     table += f'<th scope="col">Type</th><th scope="col">Meaning</th></tr>{rows}</table></div>'
-    command = f" In a terminal: <code>unifiednn {escape(action.command)}</code>." if action.command else ""
+    command = f" In a terminal: <code>unifiednn {markup.text(action.command)}</code>." if action.command else ""
     once = f" Takes <code>{KEY}</code>." if action.once else ""
     return (
-        f"<details><summary><b>{action.method}</b><code>{escape(action.address)}</code><span>{escape(action.about)}</span>"
+        f"<details><summary><b>{action.method}</b><code>{markup.text(action.address)}</code><span>{markup.text(action.about)}</span>"
         f"</summary><p>Needs the role <b>{action.least}</b> or a higher one.{command}{once}</p>{table if rows else ''}"
-        f"<pre>{escape(example(action, server))}</pre></details>"
+        f"<pre>{markup.text(example(action, server))}</pre></details>"
     )
 
 
@@ -184,7 +184,7 @@ def _type_text(schema: dict[str, Any]) -> str:
 
 def _marked(text: str) -> str:
     """Text with `code` and *words* as HTML."""
-    parts = [escape(part) for part in text.split("`")]
+    parts = [markup.text(part) for part in text.split("`")]
     coded = "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
     return "".join(f"<em>{part}</em>" if place % 2 else part for place, part in enumerate(coded.split("*")))
 

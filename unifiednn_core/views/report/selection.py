@@ -67,10 +67,9 @@ def charts(sides: Sequence[Side]) -> list[Chart]:
 def _table(
     caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[str, Sequence[str]]], *, code: bool = False
 ) -> str:
-    listed = [
-        {head: name, **{side.label: value for side, value in zip(sides, values, strict=True)}} for name, values in rows
-    ]
-    looks: Looks = {head: bold, **{side.label: mono if code else _cell for side in sides}}
+    columns = [f"{side.label} " for side in sides]  # a run may be named like the first column
+    listed = [{head: name, **dict(zip(columns, values, strict=True))} for name, values in rows]
+    looks: Looks = {head: bold, **dict.fromkeys(columns, mono if code else _cell)}
     return table(caption, frame(listed), looks)
 
 

@@ -1,0 +1,70 @@
+"""The texts of pages, read from the code: `python -m tests.contract.text_catalog` prints those to translate."""
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+from unifiednn_core.base.texts import ENGLISH, FOLDER, LANGUAGES
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("pages", "unifiednn_core/views", "unifiednn_core/service", "unifiednn_core/web")
+
+
+def sources() -> list[Path]:
+    return sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def literal_keys() -> dict[str, Path]:
+    """Texts that are written as they are in a call of `tr`, with a file that has them."""
+    found: dict[str, Path] = {}
+    for path in sources():
+        for call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
+            for text in _texts(call.args[0]):
+                found.setdefault(text, path)
+    return found
+
+
+def constants() -> set[str]:
+    """All texts in the code; a table of texts is translated where it is shown."""
+    found = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+def catalog(language: str) -> dict[str, str]:
+    texts: dict[str, str] = json.loads((FOLDER / f"{language}.json").read_text(encoding="utf-8"))
+    return texts
+
+
+def places(text: str) -> set[str]:
+    """Names of the values that a text takes."""
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if name == "tr":
+                yield node
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """The text, or both of a choice."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+
+
+if __name__ == "__main__":
+    for code in LANGUAGES.keys() - {ENGLISH}:
+        missing = sorted(literal_keys().keys() - catalog(code).keys())
+        json.dump(dict.fromkeys(missing, ""), sys.stdout, indent=1, ensure_ascii=False)
