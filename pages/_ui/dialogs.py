@@ -139,7 +139,9 @@ def _adjust(asked: actions.Dialog) -> None:
         return
     st.html(markup.small(tr(EDITS_HELP)))
     # the policy of shared hybrids is the operator's
-    tabs = st.tabs(["Sub-models"] if view.shared else ["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
+    tabs = st.tabs(
+        [tr("Sub-models")] if view.shared else [tr("Sub-models"), tr("Policy")], key=f"adjust-tabs-{asked.number}"
+    )
     with tabs[0]:
         _adjust_submodels(view, key=f"adjust{asked.number}")
     for policy in tabs[1:]:
