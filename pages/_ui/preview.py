@@ -10,7 +10,7 @@ from unifiednn_core.views.plan_text import plan_rows
 from unifiednn_core.views.runs import FileView
 
 NO_TARGETS = "The sub-model says what it learns: its inputs, or the next token."
-CHANGE = "To change it, choose this data set in ‘{label}’ of the import options, and add the file again."
+CHANGE = "To change it, choose this data set in '{label}' of the import options, and add the file again."
 MAX_LABELLED = 24
 """Classes; more are drawn without a label each."""
 MAX_BARS = 120
@@ -89,9 +89,9 @@ def _uncaptioned(sample: DataSample) -> DataSample:
 
 
 def _thumbnail(sample: DataSample) -> str:
-    label = markup.text(sample.target)
+    label, alt = markup.text(sample.target), markup.text(tr("Sample of {label}", label=sample.target))
     return (
-        f'<figure><img src="{markup.text(sample.image)}" alt="{markup.text(tr("Sample of {label}", label=sample.target))}">'
+        f'<figure><img src="{markup.text(sample.image)}" alt="{alt}">'
         f'<figcaption title="{label}">{label}</figcaption></figure>'
     )
 

@@ -101,9 +101,10 @@ def given(comparison: Comparison) -> str:
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
-    head = f'<h2>{text(tr("Hybrid against"))} {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{text(tr(HOW[verdict.mode]))}</p>'
+    how, none = text(tr(HOW[verdict.mode])), text(tr("No verdict"))
+    head = f'<h2>{text(tr("Hybrid against"))} {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{how}</p>'
     if verdict.withheld_because:
-        body = f'<div class="u-withheld" role="status"><b>{text(tr("No verdict"))}</b><p>{text(verdict.withheld_because)}</p></div>'
+        body = f'<div class="u-withheld" role="status"><b>{none}</b><p>{text(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
     else:
         body = _scale_head() + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
@@ -137,8 +138,9 @@ def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None
     spreads: list[Spread | None] = [getattr(arm, quantity.figure) for arm in (hybrid, baseline) if arm is not None]
     medians = [None if spread is None else spread.median for spread in spreads]
     both = f" {tr('against')} ".join(figure_text(median, quantity.figure) for median in medians)
+    title, meaning = text(tr(quantity.title)), text(tr(quantity.meaning))
     return (
-        f'<div class="u-ratio"><div class="u-ratio-name" title="{text(tr(quantity.meaning))}">{text(tr(quantity.title))}</div>'
+        f'<div class="u-ratio"><div class="u-ratio-name" title="{meaning}">{title}</div>'
         f'<div class="u-ratio-sign">{signed_text(ratio)}</div>{scale(ratio, sentence)}'
         f'<div class="u-ratio-words">{text(sentence)}</div>'
         f'<div class="u-ratio-more">{faint(f"{both} · {spread_text(ratio)}")}</div></div>'
