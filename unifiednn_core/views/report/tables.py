@@ -99,6 +99,7 @@ def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, objec
 def _spread(spread: Spread, name: str) -> str:
     """Median over the repeats, and below it the lowest and the highest if they differ."""
     shown, low, high = (figure_text(value, name) for value in (spread.median, spread.low, spread.high))
+    span = tr("{start} to {end}", start=low, end=high)
     return text(shown) if low == high else f'{text(shown)}<span class="u-under">{text(span)}</span>'
 
 
