@@ -63,7 +63,7 @@ def _inputs(seed: Mapping[str, str], wanted: Sequence[str], held: Sequence[str],
     st.html(markup.small(tr(INPUTS_HELP)))
     if not (wanted or seed):  # a network whose inputs only its check knows
         typed = st.text_input(
-            tr("Inputs as JSON"), "", key=f"{key}-json", placeholder=tr('{"input of the network": "input of the data"}')
+            tr("Inputs as JSON"), "", key=f"{key}-json", placeholder='{"input of the network": "input of the data"}'
         )
         return drafts.argument(typed) if typed.strip() else {}
     values = {}
