@@ -57,7 +57,7 @@ def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str |
 def test_a_check_takes_nothing_in(folder: Path, home: Home) -> None:
     told: list[CheckProgress] = []
     assert client.check(spec(), folder, home, told.append).findings == ()
-    assert {(progress.place, progress.total) for progress in told} == {(1, 1)} and len(told) == 3
+    assert {(progress.place, progress.total) for progress in told} == {(1, 1)} and len(told) == 4
     assert not list(home.files.rglob("*"))
 
 

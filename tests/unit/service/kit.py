@@ -45,16 +45,21 @@ def world(home: Home, clock: SimulatedClock, settings: Settings | None = None) -
     """Alice's run, Bob's run, and one that the operator arranged of both; each sub-model has a zip and a checkpoint."""
     store = Store.open(home, clock)
     service = Service(home, store, Supervisor(store, LocalLauncher(home), clock), clock)
-    for name, owner in NAMES.items():
+    add_files(store, NAMES)
+    add_run(store, home, SHARED, OPERATOR.id, NAMES)
+    add_run(store, home, HERS, ALICE.id, {"alpha": ALICE.id})
+    add_run(store, home, HIS, BOB.id, {"bravo": BOB.id})
+    return World(home, store, service, Gate(service, settings or Settings()))
+
+
+def add_files(store: Store, owners: dict[str, str]) -> None:
+    """Put the networks and data sets of these sub-models into the library."""
+    for name, owner in owners.items():
         for kind in ("model", "data"):
             word = f"{name}-{kind}"
             store.library.add_file(
                 sha256=sha(word), kind=kind, filename=f"{word}.pt", format="pt", size_bytes=1, facts={}, owner=owner
             )
-    add_run(store, home, SHARED, OPERATOR.id, NAMES)
-    add_run(store, home, HERS, ALICE.id, {"alpha": ALICE.id})
-    add_run(store, home, HIS, BOB.id, {"bravo": BOB.id})
-    return World(home, store, service, Gate(service, settings or Settings()))
 
 
 def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[str, str]) -> None:
