@@ -197,7 +197,9 @@ def difference_text(comparison: Comparison | None, ratio: str) -> str:
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
     words = {
-        mode: tr("{mode}: {state}", mode=tr(mode), state=tr(wording.STATES[run.state].label))
+        mode: tr("{mode} done", mode=tr(mode))
+        if run.state is State.COMPLETED
+        else f"{tr(mode)} {tr(wording.STATES[run.state].label).lower()}"
         for mode, run in found.items()
     }
     return ", ".join(words[mode] for mode in BASELINES if mode in words) or tr("no baseline yet")
