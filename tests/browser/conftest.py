@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 from tests.integration import forking
 from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+PATIENCE_MS = 30_000
+"""A busy machine draws a page in as long."""
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -90,6 +92,7 @@ def server(home: Home, request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
     """Ends with its file: while it runs, no other test of this process could run a coroutine."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as started:
         yield started
 
