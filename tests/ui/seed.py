@@ -504,4 +504,4 @@ def _strata(view: RunView) -> list[dict[str, Any]]:
 def _touch(path: Path, *, there: bool, size_bytes: int = 22) -> None:
     if there:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(random.Random(path.name).randbytes(size_bytes))
+        path.write_bytes(random.Random("/".join(path.parts[-2:])).randbytes(size_bytes))
