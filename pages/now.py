@@ -155,19 +155,25 @@ def _training(active: Sequence[RunView], hybrids: Sequence[ListedHybrid], runs: 
     placed = {member.run_id for hybrid in shared for member in hybrid.members}
     memory = {hybrid.hybrid_id: hybrid.memory_bytes for hybrid in hybrids}
     savings, ends = attention.savings(runs), frame.service().queue.ends()
-    for run in active:
-        if run.run_id not in placed:
-            _active_card(run, ends.get(run.run_id), memory.get(run.run_id), savings.get(run.run_id))
+    alone = [run for run in active if run.run_id not in placed]
+    for place, run in enumerate(alone):
+        run_id = run.run_id
+        _active_card(
+            run, ends.get(run_id), memory.get(run_id), savings.get(run_id), "secondary" if place else "primary"
+        )
 
 
-def _active_card(run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None) -> None:
+def _active_card(
+    run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None,
+    look: Literal["primary", "secondary"],
+) -> None:  # fmt: skip
     with st.container(border=True, key=f"card-{run.run_id}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"head-card-{run.run_id}"):
             beside = f"{arms.badge(run)}{markup.state_badge(run.state)}{markup.note(arms.way_text(run))}"
             name = markup.text(run.name)
             st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{beside}</div>')
             actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
-            if st.button(tr("Open"), key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
+            if st.button(tr("Open"), key=f"open-{run.run_id}", type=look, icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))

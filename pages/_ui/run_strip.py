@@ -4,13 +4,17 @@ import math
 
 from pages._ui import arms, frame
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import duration_text, memory_text, percent_text
+from unifiednn_core.base.units import duration_text, energy_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.runs import RunView
 
 MAKESPAN_HELP = "From the launch of the first process to the last model delivered. The verdict compares this figure."
+
+COST_HELP = (
+    "Processor seconds of all its processes, and of a GPU its busy seconds and its energy, where the driver says it."
+)
 
 
 def html(view: RunView, comparison: Comparison | None) -> str:
@@ -92,7 +96,24 @@ def _device(view: RunView) -> markup.Fact:
     threads = "" if view.threads is None else wording.count_text(view.threads, "thread")
     moved = tr("trained on {devices}", devices=tr(", then ").join(devices)) if len(devices) > 1 else threads
     device = markup.text(wording.device_text(view.device))
-    return markup.Fact(tr("Device"), f'<span class="u-clip" title="{device}">{device}</span>', markup.text(moved))
+    return markup.Fact(
+        tr("Device"),
+        f'<span class="u-clip" title="{device}">{device}</span>',
+        _lines(moved, _cost(view)),
+        tip=tr(COST_HELP),
+    )
+
+
+def _cost(view: RunView) -> str:
+    """What the run has used so far, as far as it is measured."""
+    own = [part.cpu_s for part in view.submodels if part.cpu_s is not None]
+    cpu_s = sum(own) if view.shared and own else view.cpu_s
+    used = (
+        "" if cpu_s is None else tr("CPU {time}", time=duration_text(cpu_s)),
+        "" if view.gpu_s is None else tr("GPU {time}", time=duration_text(view.gpu_s)),
+        "" if view.energy_j is None else energy_text(view.energy_j),
+    )
+    return " · ".join(filter(None, used))
 
 
 def _lines(*lines: str) -> str:

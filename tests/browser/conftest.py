@@ -18,8 +18,6 @@ from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-PATIENCE_MS = 30_000
-"""A busy machine draws a page in as long."""
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -30,6 +28,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE_MS = 30_000
+"""A slow machine takes so long to draw a page."""
 
 
 @dataclass

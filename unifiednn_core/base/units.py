@@ -45,6 +45,15 @@ def duration_text(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def energy_text(joules: float | None) -> str:
+    """Joules as `850 J` below one watt-hour, as `12.4 Wh` or `3.1 kWh` above."""
+    if joules is None:
+        return NOT_AVAILABLE
+    if joules < 3600:
+        return f"{joules:,.0f} J"
+    return f"{joules / 3600:,.1f} Wh" if joules < 3.6e6 else f"{joules / 3.6e6:,.1f} kWh"
+
+
 def percent_text(fraction: float | None) -> str:
     """A fraction as a percentage with one decimal."""
     return NOT_AVAILABLE if fraction is None else f"{100 * fraction:.1f} %"

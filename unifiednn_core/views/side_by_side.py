@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unifiednn_core.base.units import duration_text, memory_text, percent_text
+from unifiednn_core.base.units import duration_text, energy_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.times import mean_turnaround_s
@@ -104,7 +104,7 @@ def figures(sides: Sequence[Side]) -> list[Figure]:
         Figure("Peak memory", tuple(_peak_bytes(side) for side in sides), lambda size: memory_text(round(size))),
         Figure("CPU seconds", tuple(_cpu_s(side) for side in sides), duration_text),
         Figure("GPU seconds", _of_runs(sides, lambda view: view.gpu_s), duration_text),
-        Figure("Energy", _of_runs(sides, lambda view: view.energy_j), "{:,.0f} J".format),
+        Figure("Energy", _of_runs(sides, lambda view: view.energy_j), energy_text),
         Figure("Best test accuracy", tuple(max(known, default=None) for known in accuracies), percent_text),
         Figure("Lowest training loss", tuple(min(known, default=None) for known in losses), "{:.4g}".format),
         Figure("Other work on the processors", tuple(view.others_share for view in views), percent_text),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.base.units import GIB, MIB, duration_text, memory_bytes, memory_text, percent_text
+from unifiednn_core.base.units import GIB, MIB, duration_text, energy_text, memory_bytes, memory_text, percent_text
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,18 @@ def test_sizes_are_read_in_binary_units(text: str, size_bytes: int | None) -> No
 @given(st.integers(0, 10**15 - 1))
 def test_a_number_of_bytes_is_read_exactly(size_bytes: int) -> None:
     assert memory_bytes(str(size_bytes)) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"),
+    [
+        (None, "not available"),
+        (0.4, "0 J"),
+        (3599, "3,599 J"),
+        (3600, "1.0 Wh"),
+        (44_640, "12.4 Wh"),
+        (3.6e6, "1.0 kWh"),
+    ],
+)
+def test_energy_is_told_in_joules_and_watt_hours(joules: float | None, text: str) -> None:
+    assert energy_text(joules) == text
