@@ -18,7 +18,7 @@
     for (let up = node; up && up !== document.body; up = up.parentElement) {
       const style = getComputedStyle(up);
       if (style.clipPath !== 'none' && up.clientWidth <= 2) return null;
-      if (style.overflowX === 'visible' && style.overflowY === 'visible') continue;
+      if (style.overflowX === 'visible' && style.overflowY === 'visible' || up.dataset.testid === 'stMain') continue;  // scrolled into view
       const edge = up.getBoundingClientRect();
       left = Math.max(left, edge.left); right = Math.min(right, edge.right);
       top = Math.max(top, edge.top); bottom = Math.min(bottom, edge.bottom);

@@ -22,7 +22,7 @@ from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.views.runs import RunView
 
 IMAGES = ROOT / "docs" / "images"
-SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.1
+SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.03
 DESK, PHONE = (1440, 1140), (390, 844)
 PATIENCE_S = 600
 MOST_HEIGHT = 2200
@@ -75,9 +75,9 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> st
     reel.thin(to=16, each_ms=220)
     if not shown:
         live_pages(browser, server, hybrid.run_id, folder)
-    link = page.get_by_role("link", name="Download").last
-    expect(link).to_be_visible(timeout=30_000)
-    link.scroll_into_view_if_needed()
+    link = page.locator(".st-key-rows-submodels a.u-download").first
+    expect(link).to_be_attached(timeout=30_000)
+    link.evaluate("link => link.scrollIntoView({block: 'center'})")  # without waiting: the row is drawn each second
     page.wait_for_timeout(500)
     reel.keep(800)
     reel.keep(1200, on=link)
