@@ -112,12 +112,12 @@ def pages_of(browser: Browser, server: Server, service: Service, run_id: str, fo
     for other in shared:
         service.runs.discard(other)
     sides = ",".join(f"{run_id}/{name}" for name in names)
-    shoot(opened(browser, f"{server.url}/{run}", "light", PHONE), folder / "run-phone.png", whole=True)
+    shoot(opened(browser, f"{server.url}/{run}", "light", PHONE), folder / "run-phone.png", whole=True, of="u-card")
     for path, picture, of in (
         (f"submit?draft={one}", "submit", "u-up-zone, .stButton"),
         (f"build?draft={draft}", "build", "u-gantt"),
-        (f"compare?run={run_id}", "compare", "js-plotly-plot"),
-        (f"compare?runs={sides}", "side-by-side", "js-plotly-plot"),
+        (f"compare?run={run_id}", "compare", "u-board"),
+        (f"compare?runs={sides}", "side-by-side", "u-board"),
         ("library", "library", "u-lines"),
         ("people", "admin", "u-title"),
     ):
@@ -175,7 +175,7 @@ def shoot(page: Page, path: Path, *, whole: bool = False, of: str = "js-plotly-p
 def small(path: Path) -> None:
     """Write a picture again with a palette, which makes it a third as large."""
     with Image.open(path) as picture:
-        flat = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        flat = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     flat.save(path, optimize=True)
 
 
