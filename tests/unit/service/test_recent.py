@@ -61,8 +61,13 @@ def test_nothing_is_kept_that_nobody_watches():
 
 
 def test_an_answer_that_took_long_serves_all_who_waited_for_it():
-    arrived, ask, heard = Asked(), Asked(), list[int]()
-    recent = Recent(lambda: arrived() * 0.0 + time.monotonic())
+    ask, arrived, heard = Asked(), list[None](), list[int]()
+
+    def now_s() -> float:
+        arrived.append(None)
+        return time.monotonic()
+
+    recent = Recent(now_s)
 
     def slow() -> int:
         entered.wait(10)
@@ -73,7 +78,7 @@ def test_an_answer_that_took_long_serves_all_who_waited_for_it():
     threads = [threading.Thread(target=lambda: heard.append(recent.within(0.01, "run", slow))) for _ in range(6)]
     for thread in threads:
         thread.start()
-    while arrived.count < 6:  # each looks at the clock when it arrives
+    while len(arrived) < 6:  # each looks at the clock when it arrives
         time.sleep(0.001)
     entered.set()
     for thread in threads:
