@@ -114,7 +114,7 @@ def demo_button(key: str, look: Literal["primary", "secondary"] = "primary") -> 
 
 def _busy(place: DeltaGenerator, words: str) -> None:
     """Draw in the place of a button what happens after its press."""
-    place.html(f'<span class="u-download u-busy" role="status">{markup.text(words)}</span>')
+    place.html(f'<span class="u-download u-busy" role="status">{markup.text(words)}</span>', width="content")
 
 
 def empty_page(

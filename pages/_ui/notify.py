@@ -15,6 +15,8 @@ TITLES = {
     "run.completed": "{name} is complete",
     "run.failed": "{name} failed",
     "run.interrupted": "{name} was interrupted",
+    "submodel.failed": "{submodel} of {name} failed",
+    "submodel.interrupted": "{submodel} of {name} was interrupted",
     "submodel.ready": "{submodel} of {name} can be downloaded",
 }
 """By event of `service.notifications.news`."""

@@ -25,6 +25,7 @@ HEIGHTS = {1440: 900, 1280: 800, 390: 844}
 MOST_HEIGHT = 6000
 SCHEMES = ("light", "dark")
 PHONE = 390
+BOARD = ".u-board h3"
 SHIFTS = """() => {
   window.shifts = [];
   new PerformanceObserver(list => list.getEntries().forEach(entry => window.shifts.push(...entry.sources.map(source => {
@@ -33,6 +34,13 @@ SHIFTS = """() => {
       + `${JSON.stringify(source.previousRect)} ${JSON.stringify(source.currentRect)}`;
   })))).observe({type: 'layout-shift'});
 }"""
+STILL = """() => {
+  const main = document.querySelector('[data-testid=stMainBlockContainer]'), now = performance.now();
+  const height = main && !main.querySelector('[data-testid=stSkeleton], .u-busy') ? main.scrollHeight : -1;
+  const seen = window.lastSeen?.height === height ? window.lastSeen : (window.lastSeen = {height, since: now});
+  return height > 0 && now - seen.since > 900;
+}"""
+"""Whether the page has had one height for a while."""
 Act = Callable[[Page], None]
 
 
@@ -44,6 +52,8 @@ class Shot:
     act: Act | None = None
     lives: bool = False
     """Whether it is drawn anew every second."""
+    shows: str = "h1"
+    """What is there when it is drawn."""
 
 
 def pressing(*names: str, opens: str = "dialog") -> Act:
@@ -74,16 +84,16 @@ SHOTS: dict[str, Shot] = {
     "build-trio": Shot("build?draft=trio"),
     "build-crowd": Shot("build?draft=crowd"),
     "runs": Shot("run"),
-    "run": Shot(f"run?run={crowd.LIVE}", lives=True),
-    "run-many": Shot(f"run?run={crowd.MANY}", lives=True),
-    "run-ended": Shot(f"run?run={crowd.DONE}"),
+    "run": Shot(f"run?run={crowd.LIVE}", lives=True, shows=BOARD),
+    "run-many": Shot(f"run?run={crowd.MANY}", lives=True, shows=BOARD),
+    "run-ended": Shot(f"run?run={crowd.DONE}", shows=BOARD),
     "run-failed": Shot(f"run?run={crowd.FAILED}"),
     "adjust": Shot(f"run?run={crowd.MANY}", pressing("Adjust")),
     "stop": Shot(f"run?run={crowd.LIVE}", pressing("Stop")),
     "values": Shot(f"run?run={crowd.LIVE}", pressing("Values: Loss")),
     "compare": Shot("compare"),
-    "comparison": Shot(f"compare?run={crowd.HYBRID}"),
-    "side-by-side": Shot(f"compare?runs={crowd.DONE},{crowd.HYBRID}"),
+    "comparison": Shot(f"compare?run={crowd.HYBRID}", shows=BOARD),
+    "side-by-side": Shot(f"compare?runs={crowd.DONE},{crowd.HYBRID}", shows=BOARD),
     "library": Shot("library"),
     "library-data": Shot("library", showing("Data")),
     "people": Shot("people"),
@@ -117,7 +127,7 @@ def window(browser: Browser, width: int, scheme: str) -> Page:
 def show(page: Page, server: Server, shot: Shot) -> None:
     """Go to a page of the house, and do there what its picture needs."""
     page.goto(f"{server.url}/{shot.path}")
-    expect(page.locator("h1").first).to_be_visible(timeout=60_000)
+    expect(page.locator(shot.shows).first).to_be_visible(timeout=60_000)
     settled(page)
     if shot.act is not None:
         shot.act(page)
@@ -126,11 +136,7 @@ def show(page: Page, server: Server, shot: Shot) -> None:
 
 def settled(page: Page) -> None:
     """Wait until all that the page draws at first is there."""
-    page.wait_for_function(
-        "document.querySelectorAll('[data-testid=stSkeleton], .u-busy').length === 0", timeout=60_000
-    )
-    page.wait_for_timeout(600)
-    page.wait_for_function("!document.querySelector('.stApp[data-test-script-state=running]')", timeout=60_000)
+    page.wait_for_function(STILL, timeout=60_000)
 
 
 def grow(page: Page) -> None:

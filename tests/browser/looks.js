@@ -16,6 +16,7 @@
   const seen = (box, node) => {
     let [left, top, right, bottom] = [box.left, box.top, box.right, box.bottom];
     for (let up = node; up && up !== document.body; up = up.parentElement) {
+      if (up.dataset?.testid === 'stMain') break;  // what is further down is scrolled into view
       const style = getComputedStyle(up);
       if (style.clipPath !== 'none' && up.clientWidth <= 2) return null;
       if (style.overflowX === 'visible' && style.overflowY === 'visible') continue;

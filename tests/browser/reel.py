@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Locator, Page
 
 SHOWN = (960, 640)
-COLOURS = 96
+COLOURS = 160
 POINTER, RING = "#2b5fd9", 15
 
 
@@ -42,7 +42,7 @@ class Reel:
         sheet = Image.new("RGB", (SHOWN[0], SHOWN[1] * len(self._frames)))
         for at, (frame, _) in enumerate(self._frames):
             sheet.paste(frame, (0, SHOWN[1] * at))
-        palette = sheet.quantize(COLOURS)
+        palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
         first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in self._frames]
         durations = [shown_ms for _, shown_ms in self._frames]
         first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)

@@ -22,7 +22,7 @@ from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.views.runs import RunView
 
 IMAGES = ROOT / "docs" / "images"
-SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.1
+SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.03
 DESK, PHONE = (1440, 1140), (390, 844)
 PATIENCE_S = 600
 MOST_HEIGHT = 2200
@@ -75,9 +75,9 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> st
     reel.thin(to=16, each_ms=220)
     if not shown:
         live_pages(browser, server, hybrid.run_id, folder)
-    link = page.get_by_role("link", name="Download").last
-    expect(link).to_be_visible(timeout=30_000)
-    link.scroll_into_view_if_needed()
+    link = page.locator(".st-key-rows-submodels a.u-download").first
+    expect(link).to_be_attached(timeout=30_000)
+    link.evaluate("link => link.scrollIntoView({block: 'center'})")  # without waiting: the row is drawn each second
     page.wait_for_timeout(500)
     reel.keep(800)
     reel.keep(1200, on=link)
@@ -112,12 +112,12 @@ def pages_of(browser: Browser, server: Server, service: Service, run_id: str, fo
     for other in shared:
         service.runs.discard(other)
     sides = ",".join(f"{run_id}/{name}" for name in names)
-    shoot(opened(browser, f"{server.url}/{run}", "light", PHONE), folder / "run-phone.png", whole=True)
+    shoot(opened(browser, f"{server.url}/{run}", "light", PHONE), folder / "run-phone.png", whole=True, of="u-card")
     for path, picture, of in (
         (f"submit?draft={one}", "submit", "u-up-zone, .stButton"),
         (f"build?draft={draft}", "build", "u-gantt"),
-        (f"compare?run={run_id}", "compare", "js-plotly-plot"),
-        (f"compare?runs={sides}", "side-by-side", "js-plotly-plot"),
+        (f"compare?run={run_id}", "compare", "u-board"),
+        (f"compare?runs={sides}", "side-by-side", "u-board"),
         ("library", "library", "u-lines"),
         ("people", "admin", "u-title"),
     ):
@@ -175,7 +175,7 @@ def shoot(page: Page, path: Path, *, whole: bool = False, of: str = "js-plotly-p
 def small(path: Path) -> None:
     """Write a picture again with a palette, which makes it a third as large."""
     with Image.open(path) as picture:
-        flat = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        flat = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     flat.save(path, optimize=True)
 
 

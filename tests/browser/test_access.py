@@ -16,7 +16,7 @@ from playwright.sync_api import Playwright, expect
 
 from tests.browser.house import House, Visitor
 from tests.browser.house import opened as house_of_people
-from tests.unit.service.kit import HIS, NOWHERE, add_run
+from tests.unit.service.kit import HIS, NOWHERE, add_files, add_run
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -99,7 +99,7 @@ def test_in_one_hybrid_nobody_is_told_of_the_other(
     for tab, text in {"Values": mine, "Memory": "", "Graph": "", "Spec and command": mine}.items():
         me.page.get_by_role("tab", name=tab, exact=True).click()
         expect(me.page.get_by_role("tabpanel").last).to_contain_text(text)
-    me.go("Compare", "Choose one")
+    me.go("Compare", "no baseline yet")
     me.go("together", "from the work of several people")
     me.go("Library", f"net-{mine}.json", f"data-{mine}.npz", "Download " + mine)
     me.go("Build", "Add the first network")
@@ -131,6 +131,7 @@ def test_in_one_hybrid_nobody_is_told_of_the_other(
 
 def test_what_is_somebody_elses_is_nowhere(house: House, visitors: dict[str, Visitor], shared: str) -> None:
     store = house.service.store
+    add_files(store, {"bravo": BOB})
     add_run(store, house.server.home, HIS, BOB, {"bravo": BOB})
     store.runs.update(HIS, state="completed", ended_at_s=1000.0)
     begun = visitors[BOB].ask("POST", "files/uploads", data={"filename": "his.npz", "size_bytes": 9})

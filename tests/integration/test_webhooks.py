@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -322,13 +323,41 @@ def test_the_news_of_a_person_are_of_their_own_work(here: World) -> None:
             here.store.runs.note(session, run, name, Code.SEPARATED, archive=f"{name}.zip")
         here.store.runs.transition(run, name, Event.COMPLETE)
         end(here, run)
+    here.store.runs.transition(SHARED, "bravo", Event.FAIL)
     end(here, SHARED, Event.FAIL)
     news = {person: desk.news(begun[person]) for person, desk in desks.items()}
     found = {person: [(item.event, item.run_id) for item in one.items] for person, one in news.items()}
-    assert found[ALICE.id] == [("submodel.ready", HERS), ("run.completed", HERS), ("run.failed", SHARED)]
-    assert found[BOB.id] == [("submodel.ready", HIS), ("run.completed", HIS), ("run.failed", SHARED)]
+    assert found[ALICE.id] == [("submodel.ready", HERS), ("run.completed", HERS)]
+    assert found[BOB.id] == [("submodel.ready", HIS), ("run.completed", HIS), ("submodel.failed", SHARED)]
     assert found[OPERATOR.id] == found[VIEWER.id] == []
     assert all(desk.news(news[person].cursor).items == () for person, desk in desks.items())
+
+
+def test_the_cursor_of_news_does_not_move_with_the_events_of_others(here: World) -> None:
+    begun = here.of(ALICE).notifications.news().cursor
+    here.store.runs.transition(HIS, "bravo", Event.COMPLETE)
+    assert here.of(ALICE).notifications.news().cursor == here.of(ALICE).notifications.news(begun).cursor == begun
+    here.store.runs.transition(HERS, "alpha", Event.COMPLETE)
+    assert here.of(ALICE).notifications.news().cursor > begun, "the control: her own move it"
+
+
+def test_a_webhook_with_much_to_hear_delays_others_by_one_delivery(here: World, clock: SimulatedClock) -> None:
+    for name in ("one", "two"):
+        here.store.webhooks.add(webhook_id=name, url=name, secret="x", events=EVENTS, by="")
+    for run in (HERS, HIS):
+        end(here, run)
+    order: list[str] = []
+    WebhookSender(here.store.webhooks, clock, lambda url, *_: order.append(url)).round()
+    assert order == ["one", "two", "one", "two"]
+
+
+def test_a_receiver_that_never_ends_its_handshake_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
+    monkeypatch.setattr(delivery, "LASTS_S", 0.2)
+    monkeypatch.setattr(delivery, "SILENT_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Undelivered) as told:
+        deliver(f"https://127.0.0.1:{silent.getsockname()[1]}/", "whsec_AAAA", "id", NOW_S, b"{}")
+    assert "TimeoutError" not in str(told.value), "its silence ended it, not the limit of the whole"
 
 
 def test_the_terminal_manages_webhooks(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ def visible(text: str, keep: str = "") -> str:
     )
 
 
+def cell(text: str) -> str:
+    """Text for a spreadsheet, which takes what begins with one of these signs for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 class _VisibleStream:
     """A stream of text that writes visible characters, tabs and line ends."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unifiednn_core.base.units import memory_bytes
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
@@ -14,6 +15,7 @@ from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.run import person_id
 from unifiednn_core.spec.sharing import Sharing
 
+NO_QUOTA = "none"
 TokenId = Annotated[str, typer.Argument(help="Id of the token; list them with: unifiednn token list")]
 Person = Annotated[str, typer.Argument(help="E-mail address.")]
 RoleName = Annotated[str, typer.Option("--role", help=f"One of {', '.join(Role)}.")]
@@ -21,6 +23,9 @@ AnyRole = Annotated[str | None, typer.Option("--role", help=f"One of {', '.join(
 Team = Annotated[str | None, typer.Option("--team", help="People of one team may share a process; '' means no team.")]
 Tickets = Annotated[
     int | None, typer.Option("--tickets", help="Share of the device under the policy fair; 1 is usual.")
+]
+Quota = Annotated[
+    str | None, typer.Option("--quota", help="Most that their files may take, such as 4GiB; 'none' removes it.")
 ]
 AnySharing = Annotated[str | None, typer.Argument(help=f"One of {', '.join(Sharing)}; by default it is only shown.")]
 
@@ -80,17 +85,22 @@ def list_people(as_json: AsJson = False) -> None:
 
 
 @people.command("give")
-def give(person: Person, role: AnyRole = None, team: Team = None, tickets: Tickets = None) -> None:
-    """Give a person a role, which overrides the identity provider, a team, or tickets."""
+def give(person: Person, role: AnyRole = None, team: Team = None, tickets: Tickets = None, quota: Quota = None) -> None:
+    """Give a person a role, which overrides the identity provider, a team, tickets, or a quota."""
+    quota_bytes = None if quota is None or quota == NO_QUOTA else memory_bytes(quota)
     with opened() as service:
-        if (role, team, tickets) == (None, None, None):
-            raise bad_option("--role", "Nothing is given.", "Give --role, --team, --tickets, or several of them.")
+        if (role, team, tickets, quota) == (None, None, None, None):
+            raise bad_option("--role", "Nothing is given.", "Give --role, --team, --tickets, --quota, or several.")
+        if quota not in (None, NO_QUOTA) and quota_bytes is None:
+            raise bad_option("--quota", f"'{quota}' is no size.", f"Give a size such as 4GiB, or {NO_QUOTA}.")
         if role is not None:
             service.people.give_role(person, role)
         if team is not None:
             service.people.give_team(person, team)
         if tickets is not None:
             service.people.give_tickets(person, tickets)
+        if quota is not None:
+            service.people.set_quota(quota_bytes, person)
         _say(service, person)
 
 

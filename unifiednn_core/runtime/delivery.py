@@ -89,8 +89,8 @@ def _post(url: str, headers: Mapping[str, str], body: bytes) -> int:
     host, port = asked.hostname or "", asked.port or PORTS[asked.scheme]
     plain = socket.create_connection((_addresses_of(asked)[0], port), SILENT_S)
     late = threading.Event()
-    with plain:
-        end = threading.Timer(LASTS_S, _cut, [plain, late])  # a receiver may send a byte now and then for ever
+    with plain, plain.dup() as same:  # TLS takes `plain` over; `same` is the connection also then
+        end = threading.Timer(LASTS_S, _cut, [same, late])  # a receiver may send a byte now and then for ever
         end.daemon = True
         end.start()
         try:

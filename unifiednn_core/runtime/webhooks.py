@@ -72,7 +72,13 @@ class WebhookSender:
             self._thread.join(ROUND_S)
 
     def round(self) -> None:
-        """Send to each webhook what is due."""
+        """Send to each webhook what is due, one event of each at a time: a slow one delays others by one delivery."""
+        while self._pass():
+            pass
+
+    def _pass(self) -> bool:
+        """Send each webhook its next event; returns whether one took it."""
+        taken = False
         now_s, newest = self._clock.utc_s(), None
         for hook in self._webhooks.all():
             if hook.next_at_s > now_s or self._stop.is_set():
@@ -81,10 +87,14 @@ class WebhookSender:
             if newest <= hook.cursor:
                 continue
             ends = self._webhooks.ends(hook.cursor)
-            told = all(self._tell(hook, end) for end in ends if end.event in hook.events)
+            asked = next((end for end in ends if end.event in hook.events), None)
+            if asked is not None:
+                taken = self._tell(hook, asked) or taken
+                continue
             past = ends[-1].id if len(ends) == MOST_AT_ONCE else newest
-            if told and past - hook.cursor >= BEHIND:
+            if past - hook.cursor >= BEHIND:
                 self._webhooks.update(hook.id, cursor=past)
+        return taken
 
     def _tell(self, hook: WebhookRow, end: End) -> bool:
         """Send one event, and note what came of it; returns whether the receiver has taken it."""

@@ -21,7 +21,7 @@ from unifiednn_core.store.schema import HYBRID, RunRow
 from unifiednn_core.views.comparison import Comparison, comparison_document
 from unifiednn_core.views.report import html
 from unifiednn_core.views.report.charts import plotly_js
-from unifiednn_core.views.run_rows import metrics_frame, run_view
+from unifiednn_core.views.run_rows import metrics_csv, run_view
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, labels, merged
 from unifiednn_core.views.side_by_side import document as selected_document
@@ -120,17 +120,17 @@ class ComparisonService:
             for ref, label, view, (run_id, part) in found
         )
 
-    @permission(Role.SUBMITTER, audited=False)
+    @permission(Role.SUBMITTER, about="{refs}")
     def side_by_side_document(self, refs: Sequence[str]) -> dict[str, object]:
         """`side_by_side` as JSON, without curves."""
         return selected_document(self.side_by_side(refs))
 
-    @permission(Role.SUBMITTER, audited=False)
+    @permission(Role.SUBMITTER, about="{refs}")
     def side_by_side_csv(self, refs: Sequence[str]) -> str:
         """Every point of every curve, as CSV text; the column `submodel` begins with the label of its side."""
-        return metrics_frame(merged(self.side_by_side(refs))).to_csv(index=False)
+        return metrics_csv(merged(self.side_by_side(refs)))
 
-    @permission(Role.SUBMITTER, audited=False)
+    @permission(Role.SUBMITTER, about="{refs}")
     def side_by_side_report(self, refs: Sequence[str]) -> str:
         """`side_by_side` as one HTML page that needs no network."""
         return html.render_selection(self.side_by_side(refs), plotly_js().read_text(encoding="utf-8"))
@@ -156,6 +156,8 @@ class ComparisonService:
         attempts = self._store.telemetry.attempts(other.id for other, _ in peers)
         now_s = self._clock.utc_s()
         views = {other.id: run_view(other, parts, now_s, attempts=attempts[other.id]) for other, parts in peers}
+        if self.guard.actor.sees_only_own:  # the load of a run of one's own is the work of others
+            views = {name: replace(view, others_share=None) for name, view in views.items()}
         of = views[run_id] if run.mode == HYBRID else next((v for v in views.values() if v.mode == HYBRID), None)
         if of is None:
             raise NotFound(f"Run '{run_id}' is a baseline without a hybrid. Train the same spec as a hybrid.")

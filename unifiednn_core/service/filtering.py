@@ -99,7 +99,7 @@ def own_run(view: RunView, visible_files: frozenset[str]) -> RunView:
     breakdown = view.breakdown if whole else _of_layers(view.breakdown, layers)
     spec = _own_spec(view.spec, {part.name for part in view.submodels}, visible_files)
     waits_for = _wait(view.waits_for, otherwise=view.waits_for or "")
-    seen = replace(view, waits_for=waits_for, breakdown=breakdown, memory_notes=(), spec=spec)
+    seen = replace(view, waits_for=waits_for, breakdown=breakdown, memory_notes=(), others_share=None, spec=spec)
     return _without_company(seen) if view.shared else seen
 
 

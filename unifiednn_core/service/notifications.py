@@ -12,7 +12,7 @@ from unifiednn_core.runtime.webhooks import payload
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.store.webhooks import EVENTS as EVENTS
-from unifiednn_core.store.webhooks import MOST_AT_ONCE, READY, End, WebhookRow, Webhooks
+from unifiednn_core.store.webhooks import MOST_AT_ONCE, End, WebhookRow, Webhooks
 from unifiednn_core.store.webhooks import OF_RUNS as OF_RUNS
 from unifiednn_core.views.notifications import News, NewsItem, NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import view_of
@@ -71,13 +71,12 @@ class NotificationService:
     @permission(Role.VIEWER, audited=False)
     def news(self, after: int | None = None) -> News:
         """Ends of this person's runs, and models that can be downloaded, after an event; without one nothing yet."""
-        newest = self._webhooks.newest_event()
+        newest = self._webhooks.newest_event(of=self.guard.actor.id)
         if after is None or after >= newest:
             return News(cursor=newest, items=())
         ends = self._webhooks.ends(after, of=self.guard.actor.id)
         cursor = ends[-1].id if len(ends) == MOST_AT_ONCE else max(newest, after)
-        shown = (end for end in ends if end.submodel is None or end.state == READY)
-        return News(cursor=cursor, items=tuple(map(_item, shown)))
+        return News(cursor=cursor, items=tuple(map(_item, ends)))
 
 
 def _view(row: WebhookRow) -> WebhookView:

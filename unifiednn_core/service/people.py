@@ -14,6 +14,7 @@ from io import StringIO
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.visible import cell
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.protection import Protection, protections_of
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
@@ -140,7 +141,7 @@ class PeopleService:
         writer.writerow(("time", "person", "role", "action", "subject", "outcome"))
         for row in rows:
             moment = datetime.fromtimestamp(row.at_s, UTC).isoformat(timespec="seconds")
-            writer.writerow((moment, *map(_cell, (row.person, row.role, row.action, row.subject, row.outcome))))
+            writer.writerow((moment, *map(cell, (row.person, row.role, row.action, row.subject, row.outcome))))
         return written.getvalue()
 
     @permission(Role.ADMIN, about="{person} {quota_bytes}")
@@ -219,11 +220,6 @@ class Tokens:
 def _require_address(person: str) -> None:
     if not person.strip():
         raise BadInput.of("Person", "person", "The address is empty.", "Give an e-mail address.")
-
-
-def _cell(text: str) -> str:
-    """Text for a spreadsheet, which takes what begins with one of these signs for a formula."""
-    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
 
 
 def _sha256(secret: str) -> str:

@@ -32,7 +32,7 @@ from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.forecast import Counterfactual, PolicyForecast
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.run_lines import DeletionView, RunLines
-from unifiednn_core.views.run_rows import metrics_frame, trained_view
+from unifiednn_core.views.run_rows import metrics_csv, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
 QUEUE_STEP_S = 0.001
@@ -302,7 +302,7 @@ class RunService:
     @permission(Role.SUBMITTER, Own.SHARE)
     def metrics_csv(self, run_id: str) -> str:
         """Every point of every curve of a run, as CSV text."""
-        return metrics_frame(self._reader.view(run_id)).to_csv(index=False)
+        return metrics_csv(self._reader.view(run_id))
 
     @permission(Role.SUBMITTER, Own.SHARE)
     def spec_document(self, run_id: str) -> dict[str, object]:

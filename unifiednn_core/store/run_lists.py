@@ -8,7 +8,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow, wholly_of
 
 _OPEN = [state.value for state in State if state not in ENDED]
 
@@ -46,6 +46,8 @@ class RunLists:
             waiting = list(session.scalars(line.order_by(RunRow.line_at_s, RunRow.id)))
             prints = {row.fingerprint for row in found} - {""}
             ended = select(RunRow.fingerprint, RunRow.id).where(RunRow.fingerprint.in_(prints))
+            if person is not None:  # the number of equal runs of others would tell that somebody has the same
+                ended = ended.where(wholly_of(person))
             arms: dict[str, str] = {}
             for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), RunRow.removed_at_s.is_(None))):
                 arms[same.fingerprint] = f"{arms.get(same.fingerprint, '')} {same.id}"

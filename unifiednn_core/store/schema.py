@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import JSON, BigInteger, ForeignKeyConstraint, Index
+from sqlalchemy import JSON, BigInteger, ColumnElement, ForeignKeyConstraint, Index, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 SCHEMA_VERSION = 10
@@ -405,3 +405,9 @@ class DraftRow(Base):
     changed_at_s: Mapped[float]
     run_id: Mapped[str | None]
     """The run that it became; then its document is empty."""
+
+
+def wholly_of(person: str) -> ColumnElement[bool]:
+    """Whether one person submitted the run at hand and owns all of it."""
+    of_others = select(SubModelRow.name).where(SubModelRow.run_id == RunRow.id, SubModelRow.owner != person)
+    return (RunRow.submitter == person) & ~of_others.correlate(RunRow).exists()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 
 from unifiednn_core.base.clock import Clock
@@ -12,7 +12,7 @@ from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.schema import Base, EventRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import Base, EventRow, RunRow, SubModelRow, wholly_of
 
 TOLD: Final = (State.COMPLETED, State.FAILED, State.INTERRUPTED)
 """Ends that people hear of; who stops a run knows it."""
@@ -105,15 +105,19 @@ class Webhooks:
         with self._database.write() as session:
             session.delete(session.merge(row))
 
-    def newest_event(self) -> int:
-        """Id of the newest event of any run; 0 before the first."""
+    def newest_event(self, *, of: str | None = None) -> int:
+        """Id of the newest event of any run, with `of` of this person's work alone; 0 before the first."""
+        asked = select(func.max(EventRow.id))
+        if of is not None:
+            asked = asked.join(RunRow, RunRow.id == EventRow.run_id).where(_concerns(of))
         with self._database.read() as session:
-            return session.scalar(select(func.max(EventRow.id))) or 0
+            return session.scalar(asked) or 0
 
     def ends(self, after: int, *, of: str | None = None) -> list[End]:
         """Ends after an event, oldest first, at most `MOST_AT_ONCE`; with `of` those of one person's work alone.
 
-        A run whose worker died and that goes on by itself has not ended.
+        With `of`, who owns the whole run hears of the run, who owns a part of that part. A run whose worker died and
+        that goes on by itself has not ended.
         """
         later = aliased(EventRow)
         again = select(later.id).where(
@@ -127,9 +131,8 @@ class Webhooks:
             RunRow.removed_at_s.is_(None), EventRow.id > after, ended | (EventRow.code == Code.SEPARATED.value)
         )
         if of is not None:
-            own = select(SubModelRow.name).where(SubModelRow.run_id == EventRow.run_id, SubModelRow.owner == of)
-            named = SubModelRow.name.is_not_distinct_from(func.coalesce(EventRow.submodel, SubModelRow.name))
-            asked = asked.where(own.where(named).exists())
+            ended_part = EventRow.submodel.is_not(None) & (EventRow.code == Code.ENTERED.value)
+            asked = asked.where(_concerns(of), ~(ended_part & wholly_of(of)))  # the end of the run tells it
         with self._database.read() as session:
             rows = session.execute(asked.order_by(EventRow.id).limit(MOST_AT_ONCE))
             return [_end(event, name, mode) for event, name, mode in rows]
@@ -154,6 +157,14 @@ def step_back_in(session: Session) -> None:
     """Call where events are deleted, in the same transaction: SQLite gives the largest ids again to later ones."""
     newest = session.scalar(select(func.max(EventRow.id))) or 0
     session.execute(update(WebhookRow).where(WebhookRow.cursor > newest).values(cursor=newest))
+
+
+def _concerns(person: str) -> ColumnElement[bool]:
+    """Whether an event is of a part of this person, or of a run that is wholly theirs."""
+    own = select(SubModelRow.name).where(
+        SubModelRow.run_id == EventRow.run_id, SubModelRow.owner == person, SubModelRow.name == EventRow.submodel
+    )
+    return own.correlate(EventRow).exists() | (EventRow.submodel.is_(None) & wholly_of(person))
 
 
 def _end(event: EventRow, name: str, mode: str) -> End:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.visible import cell
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
 from unifiednn_core.machine.load import others_share
@@ -319,6 +320,12 @@ def metrics_frame(view: runs.RunView) -> "DataFrame":
     keys = ["submodel", "data", "epoch"]
     whole = pd.concat([pd.DataFrame(columns=[*keys, "loss", "accuracy"]), *curves])
     return whole.groupby(keys, sort=False, as_index=False).first()
+
+
+def metrics_csv(view: runs.RunView) -> str:
+    """`metrics_frame` as CSV text; names are safe in spreadsheets."""
+    frame = metrics_frame(view)
+    return frame.assign(submodel=[cell(name) for name in frame["submodel"]]).to_csv(index=False)
 
 
 def _run_values(

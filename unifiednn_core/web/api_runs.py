@@ -7,7 +7,7 @@ from pydantic import Field
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.preflight.report import CheckReport
-from unifiednn_core.scheduling.registry import PolicyCard
+from unifiednn_core.scheduling.registry import PolicyCard, policy_named
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
@@ -138,6 +138,8 @@ class Compared(Given):
     """The hybrid."""
     baselines: dict[str, str]
     """Run by kind of baseline."""
+    refused: dict[str, str] = Field(default_factory=dict)
+    """Why, by kind of baseline that could not be queued."""
 
 
 class DeletedRun(Given):
@@ -194,12 +196,17 @@ def new_baseline(service: Service, given: NewBaseline) -> Submitted:
 
 def compare(service: Service, given: NewComparison) -> Compared:
     """Queue a hybrid with its baselines."""
-    run_id = service.runs.submit(_with_policy(parse_run(given.spec), given.policy), HERE)
     arms = ALL_BASELINES if given.resident_data else BASELINES
-    queued: dict[str, str] = {
-        mode: service.comparisons.start_baseline(run_id, mode, fresh=given.fresh) for mode in arms
-    }
-    return Compared(run_id=run_id, baselines=queued)
+    spec = _with_policy(parse_run(given.spec), given.policy)
+    run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else arms)
+    queued: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for mode in arms:
+        try:
+            queued[mode] = service.comparisons.start_baseline(run_id, mode, fresh=given.fresh)
+        except BadInput as error:  # the hybrid is queued: a repeated request must not queue it again
+            refused[mode] = str(error)
+    return Compared(run_id=run_id, baselines=queued, refused=refused)
 
 
 def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
@@ -250,7 +257,7 @@ def save(service: Service, run: str, given: OfSubModel) -> Told:
 
 
 def retry(service: Service, run: str, given: RetryChanges) -> Told:
-    """RetryChanges a failed sub-model."""
+    """Retry a failed sub-model."""
     changes = given.model_dump(exclude={"submodel"})
     return _told(run, given.submodel, service.runs.retry(run, given.submodel, **changes))
 
@@ -258,12 +265,15 @@ def retry(service: Service, run: str, given: RetryChanges) -> Told:
 def change_run(service: Service, run: str, given: RunChanges) -> Told:
     """Change the policy, the order of the sub-models, or the devices of a run."""
     state: State | None = None
+    policy = None if given.policy is None else _policy(given.policy)
+    if policy is not None:
+        policy_named(policy.name, policy.parameters)  # nothing is changed if one change cannot be
+    if given.order is not None:  # refuses a wrong order, so it is the first
+        state = service.runs.reorder(run, given.order)
+    if policy is not None:
+        state = service.runs.set_policy(run, policy)
     if given.moves is not None:
         state = service.runs.set_moves(run, given.moves)
-    if given.policy is not None:
-        state = service.runs.set_policy(run, _policy(given.policy))
-    if given.order is not None:
-        state = service.runs.reorder(run, given.order)
     return _told(run, None, _some_change(state, "policy, order or moves"))
 
 
@@ -362,7 +372,7 @@ RUNS = (
            calls=("stop",), command="stop", does=end, given=OfSubModel, result=StateNow),
     Action(method="POST", path=f"{RUN}/discard", about="End a run or one sub-model, and keep nothing.",
            calls=("discard",), command="stop", does=discard, given=OfSubModel, result=StateNow),
-    Action(method="POST", path=f"{RUN}/retry", about="RetryChanges a failed sub-model.", calls=("retry",),
+    Action(method="POST", path=f"{RUN}/retry", about="Retry a failed sub-model.", calls=("retry",),
            command="retry", does=retry, given=RetryChanges, result=StateNow),
     Action(method="POST", path=f"{RUN}/forecast", about="When sub-models would end without and with a change.",
            calls=("forecast_change",), does=forecast, given=ForeseenChange, result=Counterfactual),

@@ -52,6 +52,8 @@ class PersonChanges(Given):
     team: str | None = None
     """"" means no team."""
     tickets: int | None = None
+    quota_bytes: Annotated[int, Field(ge=0)] | None = None
+    """Most that their files may take; 0 removes it."""
 
 
 class SharingChoice(Given):
@@ -177,15 +179,17 @@ def bring_in(service: Service, upload: str, given: ImportOptions) -> Document:
 
 
 def change_person(service: Service, person: str, given: PersonChanges) -> list[PersonView]:
-    """Give a person a role, a team, or tickets; returns what the person has now."""
+    """Give a person a role, a team, tickets, or a quota; returns what the person has now."""
     if given == PersonChanges():
-        raise BadInput.of("Changes", "body", "Nothing is given.", "Give role, team or tickets.")
+        raise BadInput.of("Changes", "body", "Nothing is given.", "Give role, team, tickets or quota_bytes.")
     if given.role is not None:
         service.people.give_role(person, NO_ROLE if given.role == NO_ROLE else Role.of(given.role).value)
     if given.team is not None:
         service.people.give_team(person, given.team)
     if given.tickets is not None:
         service.people.give_tickets(person, given.tickets)
+    if given.quota_bytes is not None:
+        service.people.set_quota(given.quota_bytes or None, person)
     return _person(service, person)
 
 
@@ -304,8 +308,8 @@ SERVER = (
            calls=("finish_upload",), command="import", does=bring_in, given=ImportOptions),
     Action(method="GET", path="/people", about="People with an assigned role, team or tickets.", calls=("people",),
            command="people list", does=lambda service: service.people.people(), result=tuple[PersonView, ...]),
-    Action(method="PATCH", path=PERSON, about="Give a person a role, a team, or tickets.",
-           calls=("give_role", "give_team", "give_tickets"), command="people give", does=change_person,
+    Action(method="PATCH", path=PERSON, about="Give a person a role, a team, tickets, or a quota.",
+           calls=("give_role", "give_team", "give_tickets", "set_quota"), command="people give", does=change_person,
            given=PersonChanges, result=list[PersonView]),
     Action(method="DELETE", path=f"{PERSON}/role", about="Remove an assigned role.", calls=("forget_person",),
            command="people forget", does=forget, result=list[PersonView]),

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from unifiednn_core.service.facade import Service
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.monitoring import DeviceFigures, Figures
 from unifiednn_core.web.answers import Admit, endpoint
@@ -36,7 +37,7 @@ _OF_DEVICES: dict[str, tuple[str, str]] = {
 
 def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
     """The two routes; `server` returns the service of the server itself, for its health."""
-    scrapes = Scrapes()
+    scrapes, recent = Scrapes(), Recent()
 
     async def metrics(_: Request, service: Service) -> Response:
         await run_in_threadpool(service.monitoring.require_figures)  # also of whoever gets a text that is kept
@@ -44,7 +45,7 @@ def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
         return Response(text, headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
 
     async def health(_: Request) -> Response:
-        found = await run_in_threadpool(lambda: server().health())
+        found = await run_in_threadpool(recent.within, KEPT_S, "health", lambda: server().health())
         told = {
             "status": "ok" if found.ok else "failing",
             "parts": {part.name: "ok" if part.ok else "failing" for part in found.parts},

@@ -3,17 +3,24 @@ import re
 from dataclasses import fields, replace
 
 import pytest
+from sqlalchemy import update
 
 from tests.ui.fake_views import mid_flight
-from tests.unit.service.kit import ALICE, BOB, HERS, NAMES, OPERATOR, SHARED, VIEWER, World, sha
+from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, NAMES, OPERATOR, SHARED, VIEWER, World, sha
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
 from unifiednn_core.service.filtering import _TOTALS, WITHHELD, as_seen_by, own_run, share_of
 from unifiednn_core.service.ownership import RunOwners, filename_for
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.spec.sharing import PERMISSION, SharingRule
+from unifiednn_core.store.schema import RunRow
 from unifiednn_core.views.graph import graph_dot
 from unifiednn_core.views.memory import Mark, MemoryBreakdown, MemoryLayer
+from unifiednn_core.views.run_rows import metrics_csv
 from unifiednn_core.views.runs import CommandView, EventView, RunView, Series, Slice
+from unifiednn_core.web.api_runs import RunChanges, change_run
+from unifiednn_core.web.api_server import PersonChanges, change_person
 
 MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
 OWNERS = RunOwners(OPERATOR.id, {"resnet": ALICE.id, "lenet": BOB.id, "transformer": BOB.id})
@@ -252,3 +259,41 @@ def test_whether_a_deadline_will_hold_depends_on_others_and_is_withheld() -> Non
         return part.deadline
 
     assert [shown(word) for word in ("met", "missed", "holds", "late")] == ["met", "missed", None, None]
+
+
+def test_the_load_of_others_is_withheld_from_the_owner_of_a_run() -> None:
+    view = replace(full_view(), others_share=0.37)
+    assert own_run(view, MY_FILES).others_share is None
+    assert as_seen_by(OPERATOR, view, OWNERS, MY_FILES).others_share == 0.37, "the control: it is there"
+
+
+def test_downloads_of_a_selection_are_in_the_audit_log_and_safe_in_spreadsheets(here: World) -> None:
+    with here.store._database.write() as session:
+        session.execute(update(RunRow).where(RunRow.id == HERS).values(name="=1+1"))
+    desk = here.of(OPERATOR).comparisons
+    desk.side_by_side_csv([HERS, SHARED])
+    [line, *_] = here.of(ADMIN).people.audit(1)
+    assert line.action == "side_by_side_csv" and HERS in line.subject and SHARED in line.subject
+    part = replace(full_view().submodels[0], name="=1+1 · net", loss=Series((1.0,), (0.5,)))
+    rows = metrics_csv(replace(full_view(), submodels=(part,))).splitlines()[1:]
+    assert rows and all(row.startswith("'=") for row in rows)
+
+
+def test_a_list_tells_nothing_of_equal_runs_of_others(here: World) -> None:
+    with here.store._database.write() as session:
+        session.execute(update(RunRow).values(fingerprint="same", ended_at_s=990.0))
+    hers, everything = (here.store.run_lists.page(RunQuery(), person).arms["same"] for person in (ALICE.id, None))
+    assert hers.split() == [HERS] and set(everything.split()) == {HERS, SHARED, HIS}
+
+
+def test_a_quota_is_given_and_removed_by_the_route(here: World) -> None:
+    for given, kept in ((4096, [4096]), (0, [])):
+        told = change_person(here.of(ADMIN), BOB.id, PersonChanges(quota_bytes=given))
+        assert [one.quota_bytes for one in told] == kept
+
+
+def test_a_wrong_change_of_a_run_changes_nothing(here: World) -> None:
+    for wrong in ({"policy": "none"}, {"order": ("alpha",)}):
+        with pytest.raises(BadInput):
+            change_run(here.of(OPERATOR), SHARED, RunChanges(**{"policy": "fcfs", "moves": "any", **wrong}))
+    assert here.store.commands.open(SHARED) == []

@@ -28,9 +28,9 @@ function plainText(label) {
 }
 
 function csvOf(heads, rows) {
-  const cell = (value) => (/[",\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value));
+  const cell = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value));
   // A leading sign would make a spreadsheet read a name as a formula.
-  const safe = (value) => (typeof value === "string" && /^[=+@-]./.test(value) ? `'${value}` : value);
+  const safe = (value) => (typeof value === "string" && /^[=+@\t\r-][^]/.test(value) ? `'${value}` : value);
   return [heads, ...rows].map((row) => row.map((value) => cell(safe(value))).join(",")).join("\n");
 }
 
