@@ -60,7 +60,7 @@ def state_buttons(
         verb, icon = wording.VERBS[event]
         key = f"{event}-{run_id}-{submodel or ''}"
         if look == "icon":
-            pressed = icon_button(f"{tr(verb)}: {wording.plain(submodel or run_name)}", icon, key)
+            pressed = icon_button(tr(f"{verb} {{name}}", name=wording.plain(submodel or run_name)), icon, key)
         else:
             pressed = st.button(tr(verb), key=key, icon=f":material/{icon}:", type=look)
         if pressed and event is Event.STOP:

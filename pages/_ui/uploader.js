@@ -27,7 +27,7 @@ function build(parent) {
   return (root.parts = { root, zone, input, title, hint, list, rows: new Map() });
 }
 
-function buildRow(list, transfer) {
+function buildRow(list, transfer, words) {
   const box = element("div", "");
   const row = element("div", "u-up-row");
   const name = element("span", "u-clip u-up-name");
@@ -36,7 +36,7 @@ function buildRow(list, transfer) {
   const fill = element("i", "");
   bar.append(fill);
   const figures = element("span", "u-small u-faint u-num");
-  const [hold, cancel] = [element("button", "u-up-button"), element("button", "u-up-button", "Cancel")];
+  const [hold, cancel] = [element("button", "u-up-button"), element("button", "u-up-button", words.cancel)];
   hold.type = cancel.type = "button";
   hold.onclick = () => (transfer.state === "paused" ? transfer.resume() : transfer.pause());
   cancel.onclick = () => transfer.drop();
@@ -51,40 +51,34 @@ function buildRow(list, transfer) {
 const mebibytes = (bytes) => (bytes / 1024 ** 2).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
 const kibibytes = (bytes) => Math.ceil(bytes / 1024);
 
-function rest(transfer) {
+function rest(transfer, words) {
   const seconds = Math.ceil((transfer.file.size - transfer.sent) / transfer.speed);
-  return seconds < 90 ? `${seconds} s left` : `${Math.ceil(seconds / 60)} min left`;
+  return words.left.replace("{time}", seconds < 90 ? `${seconds} s` : `${Math.ceil(seconds / 60)} min`);
 }
 
-function figuresOf(transfer) {
+function figuresOf(transfer, words) {
   const { sent, file } = transfer;
-  const parts = [file.size < 1024 ** 2 ? `${kibibytes(sent)} of ${kibibytes(file.size)} KiB` : `${mebibytes(sent)} of ${mebibytes(file.size)} MiB`];
-  if (transfer.state === "sending" && transfer.speed > 0) parts.push(`${mebibytes(transfer.speed)} MiB/s`, rest(transfer));
+  const [has, all, unit] = file.size < 1024 ** 2 ? [kibibytes(sent), kibibytes(file.size), "KiB"] : [mebibytes(sent), mebibytes(file.size), "MiB"];
+  const parts = [words.of.replace("{sent}", has).replace("{size}", `${all} ${unit}`)];
+  if (transfer.state === "sending" && transfer.speed > 0) parts.push(`${mebibytes(transfer.speed)} MiB/s`, rest(transfer, words));
   return parts.join(" · ");
 }
 
-const SENTENCES = {
-  starting: "Looking at the file…",
-  waiting: "The connection broke. The upload continues by itself when the server answers.",
-  paused: "Paused.",
-  sent: "Sent. The server reads the file now…",
-};
-
 const failed = (transfer) => ["refused", "dropped"].includes(transfer.state);
 
-function showRow(parts, transfer) {
+function showRow(parts, transfer, words) {
   parts.row.hidden = failed(transfer);
   parts.note.replaceChildren();
   if (!parts.row.hidden) {
     const percent = (100 * transfer.sent) / Math.max(1, transfer.file.size);
     parts.name.textContent = parts.name.title = transfer.file.name;
-    parts.figures.textContent = figuresOf(transfer);
+    parts.figures.textContent = figuresOf(transfer, words);
     parts.fill.style.width = `${percent}%`;
-    parts.bar.setAttribute("aria-label", `Upload of ${transfer.file.name}`);
+    parts.bar.setAttribute("aria-label", words.upload.replace("{name}", transfer.file.name));
     parts.bar.setAttribute("aria-valuenow", Math.floor(percent));
-    parts.hold.textContent = transfer.state === "paused" ? "Resume" : "Pause";
+    parts.hold.textContent = transfer.state === "paused" ? words.resume : words.pause;
     parts.hold.hidden = parts.cancel.hidden = transfer.state === "sent";
-    parts.note.textContent = SENTENCES[transfer.state] ?? "";
+    parts.note.textContent = words[transfer.state] ?? "";
   }
   for (const finding of transfer.findings ?? []) {
     const line = element("p", "u-up-refused");
@@ -103,8 +97,8 @@ function show(parts, listed, several) {
     parts.rows.delete(transfer);
   }
   for (const transfer of shown) {
-    if (!parts.rows.has(transfer)) parts.rows.set(transfer, buildRow(parts.list, transfer));
-    showRow(parts.rows.get(transfer), transfer);
+    if (!parts.rows.has(transfer)) parts.rows.set(transfer, buildRow(parts.list, transfer, parts.words));
+    showRow(parts.rows.get(transfer), transfer, parts.words);
   }
 }
 
@@ -113,6 +107,7 @@ export default function ({ data, parentElement, setTriggerValue, setStateValue }
   const parts = built ?? build(parentElement);
   // A popover stands at the end of the page: without this, Tab would come to it last
   if (!built && parentElement.closest("[data-testid=stPopoverBody]") && document.activeElement?.ariaExpanded === "true") parts.input.focus();
+  parts.words = data.words;
   const place = `${data.key}|${data.round}`;
   const address = new URL(data.address, document.baseURI).href;
   const listed = transfers.get(place) ?? [];

@@ -53,6 +53,19 @@ _READY = (
     "`torch.save(network)` of torch's own layers; a list of layers; a `config.json` of transformers."
 )
 _BACK = "**What comes back:** the trained network in the format of the upload, and its weights as `.safetensors`."
+WORDS = {
+    "starting": "Looking at the file…",
+    "waiting": "The connection broke. The upload continues by itself when the server answers.",
+    "paused": "Paused.",
+    "sent": "Sent. The server reads the file now…",
+    "of": "{sent} of {size}",
+    "left": "{time} left",
+    "upload": "Upload of {name}",
+    "pause": "Pause",
+    "resume": "Resume",
+    "cancel": "Cancel",
+}
+"""Texts by the name that the script knows."""
 _WIDTH_PX = 520
 GRACE_S = 0.4
 """A file that is read within this needs no line of its own."""
@@ -152,7 +165,15 @@ def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | Non
     """Draw the component; returns the id of an upload that has arrived, once."""
     round_ = st.session_state.get(f"{key}-round", 0)
     accepted = {"suffixes": list(suffixes), "kinds": list(KINDS[suffixes])}
-    data = {"key": key, "round": round_, "label": label, "hint": tr(HINT), "address": "files/uploads", **accepted}
+    data = {
+        "key": key,
+        "round": round_,
+        "label": label,
+        "hint": tr(HINT),
+        "address": "files/uploads",
+        **accepted,
+        **_words(),
+    }
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
 
@@ -206,9 +227,21 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
 def sent_batch(label: str, *, key: str) -> tuple[list[str], int]:
     """Draw a place for several files at once; returns the uploads that have arrived, and how many are on their way."""
     accepted = {"suffixes": list(ALL_SUFFIXES), "kinds": list(KINDS[ALL_SUFFIXES]), "several": True}
-    data = {"key": key, "round": 0, "label": label, "hint": tr(DROP_HINT), "address": "files/uploads", **accepted}
+    data = {
+        "key": key,
+        "round": 0,
+        "label": label,
+        "hint": tr(DROP_HINT),
+        "address": "files/uploads",
+        **accepted,
+        **_words(),
+    }
     state = _component()(data=data, key=key, on_batch_change=lambda: None).batch
     return (list(state["sent"]), int(state["open"])) if isinstance(state, Mapping) else ([], 0)
+
+
+def _words() -> dict[str, dict[str, str]]:
+    return {"words": {name: tr(text) for name, text in WORDS.items()}}
 
 
 @cache

@@ -46,6 +46,7 @@ def made() -> set[str]:
     nouns |= {f"{text}{end}" for text in nouns for end in ("s", "es")} | set(ALL_BASELINES)
     found = {f"{{count}} {noun}" for noun in nouns} | {f"{{share}} {noun} {{mode}}" for noun in nouns}
     found |= {noun.capitalize() for noun in nouns}
+    found |= {f"{noun} {{name}}" for noun in nouns}
     found |= {f"deadline {state}" for state in nouns}
     return found | {str(node.value) for node in ast.walk(units) if isinstance(node, ast.Constant)}
 
