@@ -100,3 +100,24 @@ def test_a_training_of_the_same_counts_for_those_who_may_know_it(here: World, mo
     [hers, *_] = here.of(ALICE).runs.forecast(spec, report)
     assert hers.basis == "timed", "it would reveal that somebody trained the same network"
     assert HERS != HIS
+
+
+def test_a_forecast_keeps_what_was_added_meanwhile_and_never_refuses_the_change(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(here)
+    ends = room.Forecasts._ends
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        here.store.runs.update(SHARED, environment={"files": {"new": {"model": "net.pt2"}}})
+        return ends(*given, **named)
+
+    monkeypatch.setattr(room.Forecasts, "_ends", meanwhile)
+    here.of(OPERATOR).runs.set_policy(SHARED, FCFS)
+    assert {"files", room.FORECAST} <= set(here.store.runs.get(SHARED)[0].environment)
+
+    def broken(*given: Any, **named: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(room.Forecasts, "_ends", broken)
+    here.of(OPERATOR).runs.set_policy(SHARED, FCFS)  # accepted
