@@ -44,7 +44,7 @@ class Monitoring:
             seen = of_state.join(RunRow, RunRow.id == SubModelRow.run_id).where(kept)
             parts = session.execute(seen.group_by(SubModelRow.state)).all()
             return Counts(
-                runs=dict(session.execute(by_state).tuples().all()),
+                runs={row[0]: row[1] for row in session.execute(by_state)},
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),
                 workers=workers or 0,

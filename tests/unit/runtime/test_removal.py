@@ -25,7 +25,7 @@ from unifiednn_core.store.schema import Base, HybridRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import TelemetryRows
 
 FILES, RUNS, PEOPLE = range(4), ("r0", "r1", "r2"), ("ann", "bob")
-CERTIFICATE = Certificate(submodel="a", model="a.pt2", made_at_s=0.0, holds=True, state_sha256="")
+CERTIFICATE = Certificate(submodel="a", model="a.pt2", made_at_s=0.0, holds=True, compared=(), state_sha256="")
 OPEN = {State.QUEUED.value, State.INTERRUPTED.value}
 
 
