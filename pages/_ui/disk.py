@@ -98,7 +98,7 @@ def _due(rules: Retention, *, tried: bool) -> None:
     if tried:
         st.html(markup.notice("blue", "visibility", tr("Not saved"), tr("This is what these settings would delete.")))
     if rules.home_limit_gib and (said := shortfall(rules, due, desk.disk_use().home)):
-        st.html(markup.notice("amber", "warning", tr("The limit cannot be reached"), said))
+        st.html(markup.notice("orange", "warning", tr("The limit cannot be reached"), said))
     if not due:
         if tried or not rules.is_off:
             st.html(markup.small(tr("Nothing is due.")))
