@@ -246,7 +246,8 @@ def _details(one: ShelvedFile) -> str:
     if one.origin is not None:
         what = tr("Trained model") if one.origin.what == "model" else tr("Checkpoint")
         step = "" if one.origin.step is None else f", {tr('step {step}', step=one.origin.step)}"
-        link = _run_link(one.origin.run_id, one.origin.run_name)
+        run_id, name = one.origin.run_id, one.origin.run_name
+        link = _run_link(run_id, name) if one.origin.is_there else markup.text(name or run_id)
         lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
     for use in one.uses[:SHOWN]:
         entry = tr(ENTRIES.get(use.entry, use.entry))

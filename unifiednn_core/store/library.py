@@ -94,7 +94,10 @@ class Library:
         asked = select(FileOwnerRow.sha256, FileOwnerRow.origin)
         with self._database.read() as session:
             rows = session.execute(asked if owner is None else asked.where(FileOwnerRow.owner == owner))
-            return {sha256: origin for sha256, origin in rows if origin}
+            found = {sha256: origin for sha256, origin in rows if origin}
+            named = {origin["run_id"] for origin in found.values()}
+            there = set(session.scalars(select(RunRow.id).where(RunRow.id.in_(named), RunRow.removed_at_s.is_(None))))
+            return {sha256: {**origin, "is_there": origin["run_id"] in there} for sha256, origin in found.items()}
 
     def taken_from(self, run_id: str, owner: str | None) -> list[str]:
         """Names of files that were taken from a run, with an `owner` only of theirs."""

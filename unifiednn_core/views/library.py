@@ -57,6 +57,8 @@ class Origin:
     what: Literal["model", "checkpoint"]
     step: int | None = None
     """Of a checkpoint."""
+    is_there: bool = True
+    """Whether the run still is there to be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
