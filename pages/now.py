@@ -172,9 +172,7 @@ def _active_card(run: RunView, ends: Estimate | None, memory_bytes: int | None, 
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))
-        st.html(
-            _figures(run, ends, memory_bytes, saved) + "".join(submodels.mini(part, run) for part in run.submodels)
-        )
+        st.html(_figures(run, ends, memory_bytes, saved) + "".join(submodels.mini(part, run) for part in run.submodels))
 
 
 def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str) -> str:
