@@ -154,7 +154,7 @@ def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
     editing = _EDITOR in st.session_state
-    st.html(markup.section(tr("Sub-models"), tr("order")))
+    st.html(markup.section(tr("Sub-models")))
     changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
         seed = drafts.submodels(draft)[edit]

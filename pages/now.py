@@ -155,20 +155,23 @@ def _training(active: Sequence[RunView], hybrids: Sequence[ListedHybrid], runs: 
     placed = {member.run_id for hybrid in shared for member in hybrid.members}
     memory = {hybrid.hybrid_id: hybrid.memory_bytes for hybrid in hybrids}
     ends = frame.service().queue.ends()
-    for run in active:
-        if run.run_id not in placed:
-            saved = arms.saved_text(run.fingerprint, runs)
-            _active_card(run, ends.get(run.run_id), memory.get(run.run_id), saved)
+    alone = [run for run in active if run.run_id not in placed]
+    for place, run in enumerate(alone):
+        saved = arms.saved_text(run.fingerprint, runs)
+        look: Literal["primary", "secondary"] = "secondary" if place else "primary"
+        _active_card(run, ends.get(run.run_id), memory.get(run.run_id), saved, look)
 
 
-def _active_card(run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str) -> None:
+def _active_card(
+    run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str, look: Literal["primary", "secondary"]
+) -> None:
     with st.container(border=True, key=f"card-{run.run_id}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"head-card-{run.run_id}"):
             beside = f"{arms.badge(run)}{markup.state_badge(run.state)}{markup.note(arms.way_text(run))}"
             name = markup.text(run.name)
             st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{beside}</div>')
             actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
-            if st.button(tr("Open"), key=f"open-{run.run_id}", type="primary", icon=":material/monitoring:"):
+            if st.button(tr("Open"), key=f"open-{run.run_id}", type=look, icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))

@@ -11,6 +11,7 @@ from pages._ui import (
     banners,
     charts,
     dialogs,
+    focus,
     forecast_panel,
     frame,
     results,
@@ -47,6 +48,7 @@ def main() -> None:
         else:
             message = tr("There is no run '{run_id}'.", run_id=run_id)
             st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
+    focus.draw()
     dialogs.draw_all()
     run_table.draw_deletion()
     if run_id is None or view is None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages._ui import frame, signed_in
+from pages._ui import focus, frame, signed_in
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Tell
@@ -149,7 +149,8 @@ def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), **options: Any) ->
 
 
 def open_run(run_id: str) -> None:
-    """Go to the page of a run."""
+    """Go to the page of a run; the keyboard goes on there."""
+    focus.to(focus.MAIN)
     st.switch_page(RUN_PAGE, query_params={"run": run_id})
 
 

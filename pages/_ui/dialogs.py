@@ -47,7 +47,7 @@ def draw_all() -> None:
         "stop": (stops, "small", partial(_stop, view=view)),
         "discard": (tr("Discard training?"), "small", partial(_discard, view=view)),
         "add": (tr("Add a sub-model to {name}", name=name), "large", _add),
-        "adjust": (tr("Adjust {name}", name=name), "medium", _adjust),
+        "adjust": (tr("Adjust {name}", name=name), "large", _adjust),
     }
     title, width, draw = titles[asked.kind]
     st.dialog(title, width=width, on_dismiss=actions.close_dialog)(frame.in_language(draw))(asked)

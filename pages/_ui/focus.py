@@ -5,6 +5,8 @@ from typing import Any
 
 import streamlit as st
 
+MAIN = "[data-testid=stMain]"
+"""What a page shows, beside the sidebar."""
 _WANTED = "focus"
 SCRIPT = """
 export default function ({ data }) {

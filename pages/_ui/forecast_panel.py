@@ -71,9 +71,8 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     looks: markup.Looks = {tr("Policy"): _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
     caption = tr("Finish and figures under each policy")
     fairness_note = markup.small(tr(FAIRNESS_HELP))
-    return fairness_note + markup.table(
-        caption, markup.frame(rows), looks, right={*columns, turnaround, makespan, fairness, peak}
-    )
+    table = markup.table(caption, markup.frame(rows), looks, right={*columns, turnaround, makespan, fairness, peak})
+    return table + fairness_note
 
 
 def _chosen(value: tuple[str, bool]) -> str:

@@ -17,7 +17,7 @@ QUEUE_PAGE = "pages/queue.py"
 def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
     """Draw the card; each name opens its run, and with `opens` a button shows the turns and the memory."""
     with st.container(border=True, key=f"card-{key}-{hybrid.hybrid_id}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"head-card-{key}-{hybrid.hybrid_id}"):
             kind = (
                 tr("shared")
                 if hybrid.shared

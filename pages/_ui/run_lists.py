@@ -19,7 +19,7 @@ def draw_runs(runs: Iterable[RunView], *, key: str, heads: bool = False) -> None
     """Draw one line for each run, with `heads` above them; a queued one shows its position and can be stopped."""
     with st.container(key=f"rows-{key}"):
         if heads:
-            with st.container(horizontal=True, key=f"row-{key}-head"):
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-head"):
                 st.html(markup.faint(tr("Run")), width=NAME_WIDTH_PX)
                 names = (tr("State"), tr("How"), tr("Sub-models"), tr("Time"), tr("When"))
                 st.html(markup.cells("u-brief u-head", map(markup.text, names)))

@@ -109,7 +109,10 @@ function show(parts, listed, several) {
 }
 
 export default function ({ data, parentElement, setTriggerValue, setStateValue }) {
-  const parts = parentElement.querySelector(".u-up")?.parts ?? build(parentElement);
+  const built = parentElement.querySelector(".u-up")?.parts;
+  const parts = built ?? build(parentElement);
+  // A popover stands at the end of the page: without this, Tab would come to it last
+  if (!built && parentElement.closest("[data-testid=stPopoverBody]") && document.activeElement?.ariaExpanded === "true") parts.input.focus();
   const place = `${data.key}|${data.round}`;
   const address = new URL(data.address, document.baseURI).href;
   const listed = transfers.get(place) ?? [];

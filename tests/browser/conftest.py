@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 from tests.integration import forking
 from unifiednn_core.base.paths import Home
@@ -28,6 +28,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE_MS = 30_000
+"""A slow machine takes so long to draw a page."""
 
 
 @dataclass
@@ -90,6 +92,7 @@ def server(home: Home, request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
     """Ends with its file: while it runs, no other test of this process could run a coroutine."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as started:
         yield started
 

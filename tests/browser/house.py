@@ -50,7 +50,7 @@ class Visitor:
 
     def read(self, *texts: str) -> None:
         for text in texts:
-            expect(self.page.get_by_text(text).first).to_be_attached(timeout=30_000)
+            expect(self.page.get_by_text(text).first).to_be_attached()
 
 
 @dataclass

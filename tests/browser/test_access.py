@@ -191,7 +191,7 @@ def test_who_is_shut_out_is_out_at_once_by_cookie_by_token_and_on_the_open_page(
     assert bob.ask("GET", path).status == house.enter().ask("GET", path, **bearer).status == 200
     bob.go("Now", "together")
     admin.people.give_role(BOB, "none")
-    expect(bob.page.get_by_text(f"{BOB} has no role here.")).to_be_visible(timeout=30_000)
+    expect(bob.page.get_by_text(f"{BOB} has no role here.")).to_be_visible()
     expect(bob.page.get_by_text("together")).to_have_count(0)
     assert (bob.ask("GET", path).status, house.enter().ask("GET", path, **bearer).status) == (403, 401)
     admin.people.forget_person(BOB)

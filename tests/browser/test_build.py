@@ -44,13 +44,13 @@ def test_a_hybrid_of_ones_own_from_two_uploads_of_one_name_to_completion(
     letter = tmp_path / "letter.pt2"
     letter.write_text("this is no model")
     upload(page, "Models", letter)
-    expect(page.get_by_text("The text describes no network")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("The text describes no network")).to_be_visible()
     assert "Traceback" not in page.content()
     upload(page, "Models", SAMPLES / "lenet.pt2")
-    expect(page.get_by_role("cell", name="lenet.pt2")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("cell", name="lenet.pt2", exact=True)).to_be_visible()
     wrong, _ = numbers(tmp_path / "first", 1)
     upload(page, "Data", wrong)
-    expect(page.get_by_role("cell", name="numbers.pt")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("cell", name="numbers.pt")).to_be_visible()
 
     page.goto(f"{server.url}/build")
     page.get_by_role("button", name="Add sub-model").click()
@@ -59,14 +59,14 @@ def test_a_hybrid_of_ones_own_from_two_uploads_of_one_name_to_completion(
     page.get_by_role("button", name="Upload").nth(1).click()
     right, sha256 = numbers(tmp_path / "second", 2)
     page.get_by_test_id("stPopoverBody").locator("input[type=file]").set_input_files(right)
-    expect(page.get_by_text(f"SHA-256 {sha256[:12]}")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text(f"SHA-256 {sha256[:12]}")).to_be_visible()
     expect(page.get_by_test_id("stPopoverBody")).to_have_count(0)  # it would lie on the fields below
     page.get_by_role("button", name="Save sub-model").click()
-    expect(page.get_by_role("button", name="Start training")).to_be_enabled(timeout=15_000)
+    expect(page.get_by_role("button", name="Start training")).to_be_enabled()
     page.reload()  # no entry is lost
-    expect(page.get_by_text(f"numbers.pt ({sha256[:4]})").first).to_be_visible(timeout=15_000)
+    expect(page.get_by_text(f"numbers.pt ({sha256[:4]})").first).to_be_visible()
     page.get_by_role("button", name="Check", exact=True).click()
-    expect(page.get_by_text("Without test data").first).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Without test data").first).to_be_visible()
     page.get_by_role("button", name="Start training").click()
     page.get_by_role("button", name="Start anyway").click(timeout=60_000)  # there are no test data
     page.wait_for_url("**/run?run=*", timeout=60_000)

@@ -22,7 +22,7 @@ class Hand:
 
     def press(self, label: str, at: int = 0) -> None:
         self.clicks += 1
-        self.page.get_by_role("button", name=label, exact=True).nth(at).click(timeout=30_000)
+        self.page.get_by_role("button", name=label, exact=True).nth(at).click()
 
     def choose(self, place: Locator, files: list[Path]) -> None:
         self.clicks += 1
@@ -56,7 +56,7 @@ def test_three_networks_with_own_data_start_within_fifteen_clicks(server: Server
     for name in NAMES:
         expect(page.get_by_text(f"{name}.pt on {name}_train.pt")).to_be_visible(timeout=60_000)
     page.reload()  # nothing of it is lost
-    expect(page.get_by_role("button", name="Start training")).to_be_enabled(timeout=30_000)
+    expect(page.get_by_role("button", name="Start training")).to_be_enabled()
     hand.press("Start training")
     page.wait_for_url("**/run?run=*", timeout=60_000)
     assert hand.clicks <= MOST_CLICKS, hand.clicks
@@ -76,17 +76,17 @@ def test_one_form_after_the_other_takes_fifteen_too(server: Server, page: Page, 
     hand = Hand(page)
     for at, model in enumerate(models):
         hand.press("Add sub-model")
-        expect(page.locator(".st-key-editor input").first).to_be_focused(timeout=15_000)
+        expect(page.locator(".st-key-editor input").first).to_be_focused()
         hand.press("Upload", 0)
         hand.choose(page.get_by_test_id("stPopoverBody"), [model])
-        expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(model.stem, timeout=30_000)
+        expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(model.stem)
         if at == 0:  # the next ones begin with these data
             hand.press("Upload", 1)
             hand.choose(page.get_by_test_id("stPopoverBody"), [data[0]])
-            expect(page.get_by_text("64 samples").last).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("64 samples").last).to_be_visible()
         hand.press("Save sub-model")
-        expect(page.get_by_text(f"{model.name} on {data[0].name}")).to_be_visible(timeout=30_000)
-        expect(page.get_by_role("button", name=f"Edit {model.stem}")).to_be_focused(timeout=15_000)
-    expect(page.get_by_role("button", name="Start training")).to_be_enabled(timeout=30_000)
+        expect(page.get_by_text(f"{model.name} on {data[0].name}")).to_be_visible()
+        expect(page.get_by_role("button", name=f"Edit {model.stem}")).to_be_focused()
+    expect(page.get_by_role("button", name="Start training")).to_be_enabled()
     hand.clicks += 1  # Start, which the test above presses
     assert hand.clicks <= MOST_CLICKS, hand.clicks

@@ -66,7 +66,7 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     page.set_viewport_size({"width": 1440, "height": 1600})
 
     def plots() -> dict[str, Any]:
-        page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 4", timeout=30_000)
+        page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 4")
         return dict(page.evaluate(PLOTS))
 
     def becomes(true: str, argument: object = None) -> None:
@@ -133,7 +133,7 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     page.get_by_label("Without context").check()
     becomes("plots.Loss.type === 'log' && plots.Accuracy.type === 'linear'")
     page.reload()
-    expect(page.get_by_role("combobox", name="Over")).to_have_value("seconds", timeout=30_000)
+    expect(page.get_by_role("combobox", name="Over")).to_have_value("seconds")
     becomes("plots.Loss?.type === 'log'")
     assert page.get_by_label("Without context").is_checked()
     curves_are_transformed_truly(page)

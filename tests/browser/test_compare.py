@@ -50,14 +50,14 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
 
     # The run's page draws the baseline's curves over its own.
     wait_for(page, lambda: "concurrent" in traces(page, "Loss"), 30)
-    expect(page.get_by_text("no longer updated")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("no longer updated")).to_be_visible()
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_url("**/compare?run=*")
 
     comparison = service.comparisons.comparison(run_id)
     assert comparison.verdicts["concurrent"].withheld_because is None
     assert comparison.verdicts["concurrent"].identical_weights is True
-    expect(page.get_by_text("Weights: identical, every bit of every sub-model.")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Weights: identical, every bit of every sub-model.")).to_be_visible()
     expect(page.get_by_text("than concurrent").or_(page.get_by_text("from concurrent")).first).to_be_visible()
     expect(page.get_by_text("There is no sequential baseline").first).to_be_visible()
     wait_for(page, lambda: "concurrent" in traces(page, "Loss by epoch"), 30)

@@ -13,7 +13,6 @@ from unifiednn_core.store import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
 NAMES = ("alpha", "beta", "gamma")
-PATIENCE_MS = 30_000
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def line_of(home: Home) -> list[str]:
 
 def expect_line(page: Page, *names: str) -> None:
     links = page.locator('[class*="st-key-row-line-"] [data-testid="stPageLink"]')
-    expect(links).to_have_text(list(names), timeout=PATIENCE_MS)
+    expect(links).to_have_text(list(names))
 
 
 def test_the_line_is_moved_and_addresses_and_connections_that_fail_say_so(page: Page, server: Server) -> None:
@@ -56,18 +55,18 @@ def test_the_line_is_moved_and_addresses_and_connections_that_fail_say_so(page: 
     assert line_of(server.home) == list(NAMES)
 
     page.goto(f"{server.url}/now")
-    expect(page.get_by_role("heading", name="Now")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name="Now")).to_be_visible()
     page.goto(f"{server.url}/nowhere")
-    expect(page.get_by_text("There is no page “nowhere” here.")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_text("There is no page “nowhere” here.")).to_be_visible()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Go to the first page").click()
-    expect(page.get_by_role("heading", name="Now")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name="Now")).to_be_visible()
 
     lost = page.get_by_text("No connection to the server. Training goes on.")
     expect(lost).to_be_hidden()
     server.kill()
-    expect(lost).to_be_visible(timeout=PATIENCE_MS)
+    expect(lost).to_be_visible()
     page.wait_for_timeout(5000)  # Streamlit's own dialog comes after a few attempts
     expect(page.get_by_text("Connection error")).to_be_hidden()
     server.start()
-    expect(lost).to_be_hidden(timeout=PATIENCE_MS)
+    expect(lost).to_be_hidden()

@@ -86,7 +86,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
         for text in texts:
             # HTML shows line ends as the blanks that they are there, labels show their escapes.
             wanted = [" ".join(visible(text, keep).split()) for keep in ("", "\t\n\r")]
-            page.wait_for_function(THERE, arg=wanted, timeout=30_000)
+            page.wait_for_function(THERE, arg=wanted)
         assert page.evaluate(MADE) == []
         assert page.evaluate("() => window.evil") is None
 
@@ -96,10 +96,10 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
 
     opened("", *FIRST, ALL, f"{ALL[:140]}, admin", f"draft {ALL}")
     page.get_by_role("button", name="Stop", exact=True).first.click()
-    expect(page.get_by_role("dialog")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("dialog")).to_be_visible()
     shows(FIRST[0])
     page.get_by_role("button", name="Discard…").click()
-    expect(page.get_by_label("Type its name to confirm")).to_be_visible(timeout=30_000)
+    expect(page.get_by_label("Type its name to confirm")).to_be_visible()
     shows(f"Type its name to confirm: {FIRST[0]}")
     opened("run?run=r-live", FIRST[0], ALL)
     page.get_by_role("tab", name="Logs").click()
@@ -107,7 +107,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
     page.get_by_role("tab", name="Models").click()
     shows(f"torch {ALL}")
     page.get_by_role("button", name="Adjust").click()
-    expect(page.get_by_role("dialog")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("dialog")).to_be_visible()
     shows(f"Adjust {FIRST[0]}")
     labels_are_text(page)
     opened("run?run=r-failed", FIRST[2], ALL)
@@ -128,7 +128,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
 def labels_are_text(page: Page) -> None:
     """Plotly itself, with every name as title, legend, tick and hover text."""
     names = [as_label(name) for name in NAMES if len(name) < 200]
-    page.wait_for_function("() => window.Plotly", timeout=30_000)
+    page.wait_for_function("() => window.Plotly")
     drawn = page.evaluate(
         """async names => {
           const read = [];

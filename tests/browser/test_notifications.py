@@ -37,7 +37,7 @@ def test_the_end_of_a_run_is_told_once_to_who_allowed_it(server: Server, browser
     for one in (page, second):
         one.goto(server.url)
     switch = page.get_by_role("button", name="Notify me of my runs")
-    expect(switch).to_be_visible(timeout=30_000)
+    expect(switch).to_be_visible()
     service.store.runs.transition(RUN, None, Event.FAIL)  # before it is switched on: no news
     switch.click()
     expect(page.get_by_role("button", name="Notifications are on")).to_be_visible()
@@ -48,7 +48,7 @@ def test_the_end_of_a_run_is_told_once_to_who_allowed_it(server: Server, browser
     service.store.runs.transition(OTHER, None, Event.COMPLETE)
     page.get_by_role("link", name="Library").click()  # another page of the same tab goes on listening
     cursor = service.notifications.news().cursor
-    page.wait_for_function(f"+localStorage.getItem('unifiednn-notify-cursor') >= {cursor}", timeout=30_000)
+    page.wait_for_function(f"+localStorage.getItem('unifiednn-notify-cursor') >= {cursor}")
     shown = [*page.evaluate("window.shown"), *second.evaluate("window.shown")]
     assert shown == [["together is complete", f"{OTHER} run.completed"]]
     page.get_by_role("button", name="Notifications are on").click()
@@ -59,6 +59,6 @@ def test_the_end_of_a_run_is_told_once_to_who_allowed_it(server: Server, browser
     forbidding.add_init_script(RECORD + "window.answer = 'denied';")
     page = forbidding.new_page()
     page.goto(server.url)
-    page.get_by_role("button", name="Notify me of my runs").click(timeout=30_000)
+    page.get_by_role("button", name="Notify me of my runs").click()
     expect(page.get_by_role("button", name="The browser blocks notifications")).to_be_disabled()
     forbidding.close()

@@ -51,7 +51,7 @@ def served(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server
 def opened(browser: Browser, server: Server, run_id: str, width: int, height: int) -> Page:
     page = browser.new_context(viewport={"width": width, "height": height}).new_page()
     page.goto(f"{server.url}/run?run={run_id}")
-    expect(page.locator("#submodel-0")).to_be_attached(timeout=30_000)
+    expect(page.locator("#submodel-0")).to_be_attached()
     page.wait_for_timeout(1500)  # the first tick
     return page
 
@@ -82,21 +82,21 @@ def test_the_page_of_a_run(served: tuple[Server, Service], browser: Browser) -> 
     buttons = [page.get_by_role("button", name=name).first for name in ("Run concurrent", "Run sequential")]
     before = [button.bounding_box() for button in buttons]
     buttons[0].dblclick()
-    expect(buttons[0]).to_be_disabled(timeout=20_000)
+    expect(buttons[0]).to_be_disabled()
     assert [button.bounding_box() for button in buttons] == before, "nothing moved under the pointer"
     assert [one.mode for one in service.runs.runs()].count("concurrent") == 1
     assert "sequential" not in [one.mode for one in service.runs.runs()]
 
     page.get_by_role("button", name="Pause resnet").first.click()
-    expect(page.get_by_text("Pausing…").first).to_be_attached(timeout=20_000)
+    expect(page.get_by_text("Pausing…").first).to_be_attached()
     assert service.runs.observe("r-live").submodels[1].state is State.PAUSING
     page.get_by_role("button", name="Stop transformer").first.click()
-    page.get_by_role("button", name="Keep training").click(timeout=20_000)
-    expect(page.get_by_role("dialog")).to_be_hidden(timeout=20_000)
+    page.get_by_role("button", name="Keep training").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
     page.get_by_role("tab", name="Logs").click()
-    expect(page.get_by_text("The worker wrote nothing so far")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("The worker wrote nothing so far")).to_be_visible()
     page.get_by_role("button", name="More actions").first.click()
-    page.get_by_text("All runs").click(timeout=20_000)
-    expect(page.get_by_text("Choose a run").first).to_be_visible(timeout=20_000)
+    page.get_by_text("All runs").click()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     assert "Traceback" not in (server.home.root / "server.log").read_text()
     page.context.close()

@@ -76,7 +76,7 @@ def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house:
 
     for person, other in ((ALICE, BOB), (BOB, ALICE)):
         me, run_id, theirs = visitors[person], runs[person], runs[other]
-        expect(me.page.get_by_text("1 of 1 sub-models completed").first).to_be_attached(timeout=30_000)
+        expect(me.page.get_by_text("1 of 1 sub-models completed").first).to_be_attached()
         for tab in ("Values", "Graph", "Spec and command"):
             me.page.get_by_role("tab", name=tab, exact=True).click()
             expect(me.page.get_by_role("tabpanel").last).to_be_attached()

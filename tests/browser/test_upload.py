@@ -81,7 +81,7 @@ def test_an_upload_can_be_paused_dropped_and_refused(server: Server, page: Page,
     letter = tmp_path / "letter.pt"
     letter.write_text("no tensors")
     panel.locator("input[type=file]").first.set_input_files(letter)
-    expect(panel.get_by_text("The text describes no network")).to_be_visible(timeout=30_000)
+    expect(panel.get_by_text("The text describes no network")).to_be_visible()
     assert list(server.home.quarantine.iterdir()), "refused data wait to be read with other options"
     panel.get_by_role("button", name="Discard it").click()
     expect(panel.get_by_text("The text describes no network")).to_be_hidden()

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -115,7 +116,7 @@ def test_inspect_describes_a_file_without_running_it(home: Home, samples: Path, 
     assert (document["kind"], document["format"]) == ("model", "pt2")
     assert document["facts"]["parameters"] > 1000
     rubbish = tmp_path / "rubbish.bin"
-    rubbish.write_bytes(os.urandom(1000))
+    rubbish.write_bytes(random.Random(0).randbytes(1000))
     done = unifiednn(home, "inspect", str(rubbish))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

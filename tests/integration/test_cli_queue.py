@@ -19,10 +19,10 @@ NETWORK = {
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Path:
-    demo = json.loads((SAMPLES / "demo.json").read_text())
+def network(samples: Path, tmp_path: Path) -> Path:
+    demo = json.loads((samples / "demo.json").read_text())
     part = demo["submodels"][0]
-    files = {entry: str(SAMPLES / part[entry]) for entry in ("model", "train_data") if entry in part}
+    files = {entry: str(samples / part[entry]) for entry in ("model", "train_data") if entry in part}
     part = {**part, **files, "name": "one", "hyperparameters": {**part["hyperparameters"], "epochs": 1}}
     part.pop("test_data", None)
     part.pop("priority", None)

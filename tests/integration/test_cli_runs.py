@@ -126,7 +126,11 @@ def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(prod
     assert document["status"] == "stopped"
     assert Path(document["submodels"]["lenet"]["model_path"]).is_file()
     again = unifiednn(product.home, "resume", product.run_id, "--json")
-    assert (again.returncode, json.loads(again.stdout)) == (0, document)
+    told = json.loads(again.stdout)
+    for one in (document, told):  # a certificate may come after the first of them
+        for part in one["submodels"].values():
+            part.pop("certificate")
+    assert (again.returncode, told) == (0, document)
 
 
 def test_commands_reach_a_run_that_a_dashboard_started(

@@ -6,7 +6,7 @@ intake process is replaced, by reports that a test may change, and nothing is la
 
 import asyncio
 import hashlib
-import os
+import random
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -504,4 +504,4 @@ def _strata(view: RunView) -> list[dict[str, Any]]:
 def _touch(path: Path, *, there: bool, size_bytes: int = 22) -> None:
     if there:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(size_bytes))
+        path.write_bytes(random.Random("/".join(path.parts[-2:])).randbytes(size_bytes))

@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import signed_in
+from tests.ui.reading import press
 from tests.unit.service.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, World, world
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
@@ -150,3 +151,11 @@ def test_an_admin_decides_who_may_share_a_process_and_puts_people_into_teams(hom
     audited = {line.action: line.subject for line in here.of(ADMIN).people.audit()}
     assert (audited["set_sharing"], audited["give_team"]) == ("own", "Alice@example.org Red  Pandas")
     here.service.close()
+
+
+def test_who_is_signed_in_can_sign_out(home, monkeypatch) -> None:
+    here, left = signed_in_as(monkeypatch, home, VIEWER), []
+    monkeypatch.setattr(signed_in.st, "logout", lambda: left.append(True))
+    press(AppTest.from_file(APP, default_timeout=60).run(), "Sign out")
+    here.service.close()
+    assert left == [True]

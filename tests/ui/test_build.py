@@ -477,6 +477,8 @@ def test_a_submitted_draft_leads_to_its_run_and_the_next_visit_begins_anew(open_
     again = open_page("build", draft=drafted)
     assert "It became a run." in text_of(again)
     [run_id] = service.submitted_ids
+    [link] = [one.proto for one in again.get("page_link") if one.proto.label == "Open its run"]
+    assert run_id in link.query_string
     assert service.library.run_of_draft(drafted) == run_id
 
 

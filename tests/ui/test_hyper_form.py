@@ -111,6 +111,8 @@ def test_lr_schedulers_in_a_row_and_parameter_groups_are_said_by_widgets_alone()
     assert now["lr_scheduler"] == {"name": "sequence", "of": of, "milestones": [5], "per": "epoch"}
     assert now["parameter_groups"] == [{"names": ["*.bias", "*norm*"], "weight_decay": 0}]
     parse_hyperparameters(now)
+    press(app, "Add an LR scheduler")
+    assert [len(app.session_state["now"][0]["lr_scheduler"][entry]) for entry in ("of", "milestones")] == [3, 2]
 
 
 def test_the_form_offers_exactly_what_the_tables_have_and_fields_for_what_is_chosen():

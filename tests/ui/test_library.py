@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pages._ui import rows
-from tests.ui.reading import downloads, html_of, tags_in, text_of
+from pages._ui import rows, shelves
+from tests.ui.reading import downloads, html_of, press, tags_in, text_of
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.store.schema import FileUseRow, SubModelRow
@@ -58,6 +58,16 @@ def test_a_file_that_could_not_be_read_for_lack_of_memory_is_read_again_without_
     app.button(key="library-model-again").click().run()
     assert not app.exception
     assert "own.pt2" in text_of(app) and "process that reads" not in text_of(app)
+
+
+def test_a_long_shelf_is_shown_in_full_when_asked_for(open_page, service):
+    [file] = [one for one in service.held if one.kind == "model"][:1]
+    many = [replace(file, sha256=f"{at:064x}", filename=f"net{at}.pt2") for at in range(shelves.SHOWN + 1)]
+    service.held[:] = many
+    app = open_page("library")
+    assert sum(one.filename in html_of(app) for one in many) == shelves.SHOWN
+    press(app, f"Show all {len(many)}")
+    assert all(one.filename in html_of(app) for one in many)
 
 
 def test_names_of_files_cannot_become_markup(open_page, service):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.ui import fake_arms
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import failed, mid_flight, queued
-from tests.ui.reading import html_of, labels, text_of
+from tests.ui.reading import html_of, labels, press, text_of
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention
@@ -19,6 +19,10 @@ def test_an_empty_installation_offers_the_demo_and_a_build(open_page, service):
     assert "less memory and the same weights" in words and saving.source in words
     assert memory_text(saving.hybrid_bytes) in words and memory_text(saving.baseline_bytes) in words
     assert "Trains three small networks" in words and "cpu" in words
+
+
+def test_build_opens_from_the_first_page(open_page):
+    assert "Start training" in labels(press(open_page("now"), "Build a hybrid"))
 
 
 def test_the_running_hybrid_shows_why_its_sub_model_trains(open_page):

@@ -61,7 +61,14 @@ def test_one_hybrid_is_shown_with_its_turns(open_page, busy):
     app = open_page("queue", hybrid=HYBRID)
     assert HYBRID in text_of(app) and "5 / 20 steps" in text_of(app)
     assert [link.proto.label for link in app.get("page_link")] == ["lenet", "secretnet"]
-    assert "No such hybrid" in text_of(open_page("queue", hybrid="h-none"))
+    app = open_page("queue", hybrid="h-none")
+    assert "No such hybrid" in text_of(app)
+    assert "Hybrid on cpu" in text_of(press(app, "All devices"))
+
+
+def test_now_opens_the_turns_of_what_trains(open_page, busy):
+    app = press(open_page("now"), "Turns and memory")
+    assert app.query_params["hybrid"] in (HYBRID, [HYBRID]) and "All devices" in labels(app)
 
 
 def test_now_groups_what_shares_a_hybrid(open_page, busy):
@@ -98,5 +105,7 @@ def test_what_waits_is_moved_and_the_page_says_who_holds_the_device(open_page, b
     app.button(key=f"line-move-{HER_NEXT.run_id}").click().run()
     assert [entry.run_id for entry in busy.queue.line()] == before[::-1]
     assert app.button(key=f"line-arrow_upward-{HER_NEXT.run_id}").disabled
+    app.button(key=f"line-arrow_upward-{HIS_NEXT.run_id}").click().run()
+    assert [entry.run_id for entry in busy.queue.line()] == before
     moves = [line.subject for line in busy.store.people.audit_log(9) if line.action == "move"]
-    assert len(moves) == 3 and moves[0] == f"{HER_NEXT.run_id} to place 1"
+    assert len(moves) == 4 and moves[1] == f"{HER_NEXT.run_id} to place 1"

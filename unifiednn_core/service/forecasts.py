@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
 from unifiednn_core.machine.devices import best_match, threads_of
@@ -45,8 +46,17 @@ from unifiednn_core.views.forecast import (
 
 WHOLE_WORK_S = 100.0
 """Sum of all relative times, which so are percent of the work."""
+MOST_FORECAST = 100
+"""Sub-models of a spec whose end is foreseen under every policy: that costs CPU seconds of a server for everybody."""
 FORECAST = "forecast"
 """Entry of a run's environment."""
+
+
+def require_few(spec: RunSpec) -> None:
+    """Raise `BadInput` for more sub-models than a forecast takes."""
+    if (count := len(spec.submodels)) > MOST_FORECAST:
+        message = f"There are {count} sub-models, those of sweeps included."
+        raise BadInput.of("Forecast", "submodels", message, f"A forecast takes at most {MOST_FORECAST}.")
 
 
 class Forecasts:
@@ -213,7 +223,9 @@ class Forecasts:
         if report is not None and all(part.name in report.submodels for part in spec.submodels):
             known = report.submodels
             return {name: (one.parameters, max(1, one.steps_per_epoch)) for name, one in known.items()}
-        facts = {f"sha256:{row.sha256}": row.facts for row in self._store.library.files()}
+        # what is known of a file of others would tell that they have it
+        files = self._store.library.files(self._owner or "", only_own=self._owner is not None)
+        facts = {f"sha256:{row.sha256}": row.facts for row in files}
 
         def sizes(part: SubModelSpec) -> tuple[int, int]:
             weights = facts.get(part.model, {}).get("parameters") or 1

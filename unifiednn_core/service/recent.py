@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 Answer = TypeVar("Answer")
-MOST = 64
-"""Answers kept at once."""
+LINGER_S = 5.0
+"""How long an answer is kept beyond its age, for the next one who asks."""
 
 
 class Recent:
@@ -22,16 +22,16 @@ class Recent:
         """The answer of at most this age, or a new one."""
         if age_s <= 0:
             return ask()
+        arrived_s = self._now_s()
         with self._lock:
-            kept = self._answers.pop(key, None) or _Kept()
-            self._answers[key] = kept  # the newest last
-            while len(self._answers) > MOST:
-                self._answers.pop(next(iter(self._answers)))
+            self._drop_old(arrived_s)
+            kept = self._answers.setdefault(key, _Kept())
+            kept.wanted_until_s = max(kept.wanted_until_s, arrived_s + age_s + LINGER_S)
         with kept.asking:  # of this key alone: a slow answer delays nobody who asks for something else
-            if kept.asked_s is None or self._now_s() - kept.asked_s > age_s:
-                asked_s = self._now_s()
+            # One that came while this caller waited is new enough, however long it took.
+            if kept.answered_s is None or (kept.answered_s < arrived_s and arrived_s - kept.answered_s > age_s):
                 kept.answer = ask()
-                kept.asked_s = asked_s
+                kept.answered_s = self._now_s()
             return cast("Answer", kept.answer)
 
     def forget(self) -> None:
@@ -39,9 +39,15 @@ class Recent:
         with self._lock:
             self._answers.clear()
 
+    def _drop_old(self, now_s: float) -> None:
+        """A view of a long run is tens of MiB: none stays for longer than somebody watches it."""
+        for key in [key for key, kept in self._answers.items() if kept.wanted_until_s < now_s]:
+            del self._answers[key]
+
 
 @dataclass(slots=True)
 class _Kept:
     asking: threading.Lock = field(default_factory=threading.Lock)
-    asked_s: float | None = None
+    answered_s: float | None = None
+    wanted_until_s: float = 0.0
     answer: Any = None

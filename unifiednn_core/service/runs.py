@@ -15,7 +15,7 @@ from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
 from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
-from unifiednn_core.service.forecasts import Forecasts
+from unifiednn_core.service.forecasts import Forecasts, require_few
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
@@ -76,10 +76,13 @@ class RunService:
 
     @permission(Role.SUBMITTER, audited=False)
     def forecast(self, spec: RunSpec, report: CheckReport | None = None) -> tuple[PolicyForecast, ...]:
-        """What every policy would do with a spec, its own policy first; raises `BadInput` for an unknown one.
+        """What every policy would do with a spec, its own policy first.
+
+        Raises `BadInput` for an unknown policy, and for more sub-models than a forecast takes.
 
         `report` is that of its check, by default the one that is kept. Without one times are relative.
         """
+        require_few(spec)
         return self._forecasts.of_spec(spec, report or self._submissions.checked(spec))
 
     @permission(Role.SUBMITTER, Own.RUN, audited=False)

@@ -85,6 +85,8 @@ class EpochPoint(NamedTuple):
     epoch: int
     step: int
     learning_rate: float | None
+    train_loss: float | None
+    train_accuracy: float | None
     test_loss: float | None
     test_accuracy: float | None
 

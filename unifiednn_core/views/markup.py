@@ -125,7 +125,7 @@ def parts_bar(parts: Iterable[tuple[float, str]], label: str) -> str:
 
 def title(words: str, *more: str) -> str:
     """Page title; `more` is HTML on the same line."""
-    return f'<div class="u-title"><h1>{text(words)}</h1>{"".join(more)}</div>'
+    return f'<div class="u-title"><h1 title="{text(words)}">{text(words)}</h1>{"".join(more)}</div>'
 
 
 def section(words: str, aside: str = "") -> str:
@@ -135,7 +135,7 @@ def section(words: str, aside: str = "") -> str:
 
 def note(words: str) -> str:
     """Secondary words after a title."""
-    return f'<span class="u-note">{text(words)}</span>'
+    return f'<span class="u-note" title="{text(words)}">{text(words)}</span>'
 
 
 def strip(facts: Iterable[Fact], looks: str = "") -> str:

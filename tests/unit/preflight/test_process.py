@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kit.exported(folder, "cnn")
     torch.save({"inputs": torch.randn(9, *kit.IMAGES), "targets": torch.arange(9) % 3}, folder / "data.pt")
     torch.save(kit.network("cnn").state_dict(), folder / "weights.pt")
-    (folder / "garbage.pt2").write_bytes(os.urandom(500))
+    (folder / "garbage.pt2").write_bytes(random.Random(0).randbytes(500))
     return folder
 
 

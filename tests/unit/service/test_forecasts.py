@@ -1,14 +1,17 @@
 """Forecasts of a person: of a change of a run, of a spec, and the one that a run keeps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from tests.unit.service.kit import ALICE, HERS, HIS, OPERATOR, SHARED, World, sha
+from tests.unit.service.kit import ALICE, BOB, HERS, HIS, OPERATOR, SHARED, World, sha
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.service import forecasts as room
+from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.run import PolicySpec, parse_run
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views.forecast import finish_rows
@@ -100,3 +103,27 @@ def test_a_training_of_the_same_counts_for_those_who_may_know_it(here: World, mo
     [hers, *_] = here.of(ALICE).runs.forecast(spec, report)
     assert hers.basis == "timed", "it would reveal that somebody trained the same network"
     assert HERS != HIS
+
+
+def finish_s_of(here: World, person: Actor, *models: str) -> Mapping[str, float]:
+    settings = {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1}
+    parts = [{"name": f"net{at}", "model": f"sha256:{model}", "train_data": f"sha256:{sha('none')}",
+              "hyperparameters": settings} for at, model in enumerate(models)]  # fmt: skip
+    [first, *_] = here.of(person).runs.forecast(parse_run({"device": "cpu", "lanes": 1, "submodels": parts}))
+    return first.finish_s
+
+
+def test_a_forecast_tells_nothing_of_files_of_others(here: World) -> None:
+    for name, owner in (("large", BOB), ("hers", ALICE)):
+        here.store.library.add_file(sha256=sha(name), kind="model", filename="n.pt", format="pt", size_bytes=1,
+                                    facts={"parameters": 1000}, owner=owner.id)  # fmt: skip
+    unknown = finish_s_of(here, ALICE, sha("hers"), sha("nowhere"))
+    assert finish_s_of(here, ALICE, sha("hers"), sha("large")) == unknown
+    assert finish_s_of(here, OPERATOR, sha("hers"), sha("large")) != unknown, "the control: sizes of files count"
+
+
+def test_a_forecast_takes_so_many_sub_models_and_no_more(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_FORECAST", 2)
+    finish_s_of(here, ALICE, sha("a"), sha("b"))
+    with pytest.raises(BadInput, match="3 sub-models"):
+        finish_s_of(here, ALICE, sha("a"), sha("b"), sha("c"))

@@ -1,11 +1,12 @@
 """Answers that those who watch share."""
 
 import threading
+import time
 
 import pytest
 
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.service.recent import MOST, Recent
+from unifiednn_core.service.recent import LINGER_S, Recent
 
 
 class Asked:
@@ -49,11 +50,40 @@ def test_an_error_is_not_kept():
     assert recent.within(0.5, "run", ask) == 1
 
 
-def test_it_keeps_few():
-    recent, ask = Recent(lambda: 0.0), Asked()
-    for key in range(2 * MOST):
+def test_nothing_is_kept_that_nobody_watches():
+    now_s, ask = [0.0], Asked()
+    recent = Recent(lambda: now_s[0])
+    for key in range(50):
         recent.within(0.5, key, ask)
-    assert recent.within(0.5, 0, ask) == 2 * MOST + 1
+    now_s[0] = LINGER_S + 1
+    recent.within(0.5, "other", ask)
+    assert list(recent._answers) == ["other"]
+
+
+def test_an_answer_that_took_long_serves_all_who_waited_for_it():
+    ask, arrived, heard = Asked(), list[None](), list[int]()
+
+    def now_s() -> float:
+        arrived.append(None)
+        return time.monotonic()
+
+    recent = Recent(now_s)
+
+    def slow() -> int:
+        entered.wait(10)
+        time.sleep(0.05)  # longer than the age below
+        return ask()
+
+    entered = threading.Event()
+    threads = [threading.Thread(target=lambda: heard.append(recent.within(0.01, "run", slow))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(arrived) < 6:  # each looks at the clock when it arrives
+        time.sleep(0.001)
+    entered.set()
+    for thread in threads:
+        thread.join()
+    assert heard.count(1) == 6
 
 
 def test_threads_wait_for_the_first_answer():

@@ -56,7 +56,7 @@ WORDS = {
     "from": "from (s)",
     "to": "to (s)",
     "what": "what",
-    "thinned": "Every {n}th of {all} values.",
+    "thinned": "{all} values; one in {n} is shown.",
     "shades": "each sub-model, strong to faint: weights, gradients, optimizer, transient",
     "broken": "This chart cannot be drawn: {error}.",
     "hidden": "hidden",
