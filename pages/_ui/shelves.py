@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.certificate import LOOKS, Standing
 from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
 
 SHA_LENGTH = 12
@@ -210,13 +211,11 @@ def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
     return rows.TableLine(_kept_key(one), one.submodel, [cells[name] for name in names])
 
 
-def _certificate(holds: bool | None) -> str:
-    if holds is None:
+def _certificate(stands: Standing | None) -> str:
+    if stands is None:
         return "-"
-    tip = tr("Separation certificate")
-    if holds:
-        return markup.badge(tr("holds"), "verified", "green", tip)
-    return markup.badge(tr("does not hold"), "gpp_bad", "red", tip)
+    words, symbol, colour = LOOKS[stands]
+    return markup.badge(tr(words), symbol, colour, tr("Separation certificate"))
 
 
 def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
