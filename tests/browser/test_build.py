@@ -50,7 +50,7 @@ def test_a_hybrid_of_ones_own_from_two_uploads_of_one_name_to_completion(
     expect(page.get_by_role("cell", name="lenet.pt2", exact=True)).to_be_visible()
     wrong, _ = numbers(tmp_path / "first", 1)
     upload(page, "Data", wrong)
-    expect(page.get_by_role("cell", name="numbers.pt")).to_be_visible()
+    expect(page.get_by_role("cell", name="numbers.pt", exact=True)).to_be_visible()
 
     page.goto(f"{server.url}/build")
     page.get_by_role("button", name="Add sub-model").click()

@@ -45,7 +45,7 @@ def test_an_upload_goes_on_after_a_cut_and_arrives_whole(server: Server, page: P
     page.get_by_role("tab", name="Data", exact=True).click()
     panel = page.get_by_role("tabpanel", name="Data")
     panel.locator("input[type=file]").first.set_input_files(large)
-    expect(page.get_by_role("cell", name="large.safetensors")).to_be_visible(timeout=90_000)
+    expect(page.get_by_role("cell", name="large.safetensors", exact=True)).to_be_visible(timeout=90_000)
     assert offsets == [0, SLICE_BYTES, SLICE_BYTES, 2 * SLICE_BYTES]  # nothing was sent twice but the lost slice
     service = Service.open(server.home)
     [held] = service.library.files()
