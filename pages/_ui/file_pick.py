@@ -162,7 +162,7 @@ def facts(file: FileView) -> tuple[str, ...]:
     found = (
         _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
         _figure(known, "samples", "sample"),
-        markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) else "",
+        markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) and sides else "",
         f"of {known['submodel']}" if isinstance(known.get("submodel"), str) else "",
         f"step {known['step']:,}" if isinstance(known.get("step"), int) else "",
         str(known.get("optimizer") or ""),

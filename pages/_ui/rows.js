@@ -11,6 +11,25 @@ function nodeIn(parent) {
   return node;
 }
 
+/** Replaces only what differs: a press that lasts from one tick to the next would miss a row that was drawn anew. */
+function update(node, html) {
+  const made = document.createElement("div");
+  made.innerHTML = html;
+  const [old, fresh] = [[...node.querySelectorAll("tr")], [...made.querySelectorAll("tr")]];
+  const alike = old.length === fresh.length && fresh.every((row, at) => row.cells.length === old[at].cells.length);
+  if (!old.length || !alike) {
+    node.innerHTML = html;
+    return;
+  }
+  node.querySelector("caption").textContent = made.querySelector("caption").textContent;
+  for (const [at, row] of fresh.entries()) {
+    for (const [place, cell] of [...row.cells].entries()) {
+      const known = old[at].cells[place];
+      if (known.outerHTML !== cell.outerHTML) known.replaceWith(cell);
+    }
+  }
+}
+
 function show(node, state) {
   const boxes = [...node.querySelectorAll("input[data-tick]")];
   for (const box of boxes) {
@@ -36,7 +55,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   }
   if (state.revision !== data.revision) {
     const focused = node.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
-    node.innerHTML = data.html;
+    update(node, data.html);
     state.revision = data.revision;
     if (focused) node.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }

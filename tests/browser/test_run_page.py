@@ -98,5 +98,11 @@ def test_the_page_of_a_run(served: tuple[Server, Service], browser: Browser) -> 
     page.get_by_role("button", name="More actions").first.click()
     page.get_by_text("All runs").click()
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    tick = page.get_by_role("checkbox", name="Select demo").first
+    tick.hover()
+    page.mouse.down()
+    page.wait_for_timeout(2500)  # ticks of the live list go by
+    page.mouse.up()
+    expect(tick).to_be_checked()
     assert "Traceback" not in (server.home.root / "server.log").read_text()
     page.context.close()

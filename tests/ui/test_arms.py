@@ -163,7 +163,7 @@ def test_a_gpu_run_shows_how_busy_the_card_was(open_page, service):
 def test_the_prediction_stands_beside_the_measured_peak(open_page, service):
     service.listed[:] = [replace(LIVE, prediction=prediction(), peak_memory_bytes=400 * MIB)]
     app = open_page("run", run="r-live")
-    assert "peak 400 MiB · predicted 412 MiB" in text_of(app)
+    assert "peak 400 MiB · predicted 412 MiB" in text_of(app) and "forecast exceeded" not in text_of(app)
     app.session_state["details"] = "Memory"
     words = text_of(app.run())
     assert "3 % above" in words and "Equation 1" in words and "300 MiB" in words
@@ -188,3 +188,8 @@ def test_policies_and_notes_cannot_become_markup(open_page, service):
         replace(LIVE, memory_notes=(evil,), breakdown=replace(breakdown(), source=evil), waits_for=evil)
     ]
     assert "<img" not in html_of(open_page("run", run="r-live"))
+
+
+def test_a_peak_above_the_prediction_is_told(open_page, service):
+    service.listed[:] = [replace(LIVE, prediction=prediction(), peak_memory_bytes=460 * MIB)]
+    assert "forecast exceeded" in text_of(open_page("run", run="r-live"))

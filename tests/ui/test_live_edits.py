@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.ui.fake_arms import prediction
 from tests.ui.fake_views import ended, mid_flight, run, submodel
 from tests.ui.reading import button, labels, option, press, text_of
 from unifiednn_core.base.errors import Finding
@@ -119,8 +120,11 @@ def adding(open_page, model="lenet.pt2"):
 
 def test_a_sub_model_is_added_to_a_run_that_lives(open_page, service):
     app = adding(open_page)
+    service.predicted = prediction()
     press(app, "Add to the run")
     assert not app.exception
+    predicted = service.store.runs.get("r-live")[0].prediction
+    assert predicted["peak_bytes"] == prediction().peak_bytes, "it is renewed with the newcomer"
     [(what, run_id, _, spec)] = service.done
     assert (what, run_id) == ("add", "r-live")
     assert spec.name == "lenet-2", "the name lenet is taken"

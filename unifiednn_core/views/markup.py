@@ -130,7 +130,7 @@ def title(words: str, *more: str) -> str:
 
 def section(words: str, aside: str = "") -> str:
     """Heading of a part of the page."""
-    return f'<h2 class="u-section">{text(words)}<small>{text(aside)}</small></h2>'
+    return f'<h2 class="u-section">{text(words)} <small>{text(aside)}</small></h2>'
 
 
 def note(words: str) -> str:
