@@ -58,8 +58,11 @@ def _roles() -> None:
 def _sharing() -> None:
     desk = frame.service().people
     now = desk.sharing()
-    by = "the default" if now.changed_by is None else f"set {frame.ago(now.changed_at_s)} by {now.changed_by}"
-    st.html(markup.section(f"Who may share a process: {now.sharing}", f"{now.meaning} This is {by}."))
+    since = tr("This is the default.")
+    if now.changed_by is not None:
+        since = tr("Set by {person}, {ago}.", person=now.changed_by, ago=frame.ago(now.changed_at_s))
+    heading = tr("Who may share a process: {sharing}", sharing=tr(now.sharing))
+    st.html(markup.section(heading, f"{tr(now.meaning)} {since}"))
     with st.form("set-sharing"), st.container(horizontal=True, vertical_alignment="bottom"):
         options = list(map(str, Sharing))
         chosen = st.selectbox(
@@ -89,9 +92,9 @@ def _sharing() -> None:
 
 def _people(caption: str, people: Sequence[PersonView]) -> None:
     table = markup.frame(
-        {"Person": one.person, tr("Role"): one.role or "-", tr("Team"): one.team or "-"}
-        | {"Tickets": one.tickets or 1}
-        | {"Given": frame.ago(one.changed_at_s), "By": one.changed_by}
+        {tr("Person"): one.person, tr("Role"): one.role or "-", tr("Team"): one.team or "-"}
+        | {tr("Tickets"): one.tickets or 1}
+        | {tr("Given"): frame.ago(one.changed_at_s), tr("By"): one.changed_by}
         for one in people
     )
     st.html(markup.table(caption, table, {tr("Person"): markup.bold, tr("Given"): markup.faint}))
@@ -111,14 +114,11 @@ def _tokens() -> None:
         st.html(markup.empty(tr("No tokens yet"), tr("A terminal or script with a token acts as that person.")))
         return
     table = markup.frame(
-        {"Token": one.token_id, "Acts as": one.person, tr("Role"): one.role, "Created": frame.ago(one.created_at_s)}
-        | {
-            "By": one.created_by,
-            "Valid": "revoked" if one.revoked_at_s else f"until {audit_log.moment(one.expires_at_s)}",
-        }
+        {tr("Token"): one.token_id, tr("Acts as"): one.person, tr("Role"): one.role}
+        | {tr("Created"): frame.ago(one.created_at_s), tr("By"): one.created_by, tr("Valid"): _valid(one)}
         for one in listed
     )
-    looks = {"Token": markup.mono, "Acts as": markup.bold, "Created": markup.faint}
+    looks = {tr("Token"): markup.mono, tr("Acts as"): markup.bold, tr("Created"): markup.faint}
     st.html(markup.table(wording.count_text(len(listed), "token"), table, looks))
     living = [one.token_id for one in listed if one.revoked_at_s is None]
     with st.container(horizontal=True, vertical_alignment="bottom"):

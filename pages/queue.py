@@ -135,7 +135,7 @@ def _settings() -> None:
     st.html(markup.section(tr("How submissions become hybrids"), tr(MODE_HELP)))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        mode = frame.segments(tr("Mode"), list(MODES), known.mode, "pool-mode", str.capitalize)
+        mode = frame.segments(tr("Mode"), list(MODES), known.mode, "pool-mode", lambda one: tr(one.capitalize()))
         st.html(markup.small(tr(MODES[mode])))
         given: dict[str, object] = {"mode": mode}
         if mode == "gathered":
@@ -148,7 +148,7 @@ def _settings() -> None:
         limits = ["auto", *range(1, MOST_LANES + 1)]
         with st.columns(2)[0]:
             at = limits.index(known.hybrid.lanes)
-            given["lanes"] = st.selectbox(tr("Lanes"), limits, at, key="pool-lanes", help=run_form.LANES_HELP)
+            given["lanes"] = st.selectbox(tr("Lanes"), limits, at, key="pool-lanes", help=tr(run_form.LANES_HELP))
         if st.button(tr("Save"), key="pool-save", icon=":material/check:", type="primary"):
             _attempt(lambda: desk.set_pooling(known.changed(**given)))
     with right:

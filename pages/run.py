@@ -177,10 +177,12 @@ def _kept(view: RunView) -> str:
 def _sweeps(view: RunView) -> None:
     numbers = {part.name: part.number for part in view.submodels}
     for sweep, rows in sweep_rows(view).items():
-        looks = {"Sub-model": lambda name: markup.signed_name(numbers[str(name)], str(name))}
+        looks = {tr("Sub-model"): lambda name: markup.signed_name(numbers[str(name)], str(name))}
         heading, count = tr("Sweep {name}", name=sweep), wording.count_text(len(rows), "member")
         st.html(markup.section(heading, tr("{count}, best first", count=count)))
-        st.html(markup.table(heading, markup.frame(rows), looks))
+        st.html(
+            markup.table(heading, markup.frame({tr(head): value for head, value in row.items()} for row in rows), looks)
+        )
 
 
 if __name__ == "__main__":

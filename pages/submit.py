@@ -75,7 +75,7 @@ def _document(entered: drafts.Document, run: drafts.Document) -> drafts.Document
 
 def _missing(entered: drafts.Document) -> str:
     """What is still to be chosen, as a sentence; empty if nothing."""
-    wanted = (("model", "Choose or upload a model."), ("train_data", "Choose or upload training data."))
+    wanted = (("model", tr("Choose or upload a model.")), ("train_data", tr("Choose or upload training data.")))
     unapplied = submodel_form.findings_of(entered, (), key=_key())
     absent = next((words for entry, words in wanted if not entered.get(entry)), "")
     return absent or (unapplied[0].message if unapplied else "")

@@ -44,7 +44,7 @@ def show_error(error: UnifiedNNError) -> None:
     if isinstance(error, BadInput):
         st.html(markup.findings(error.findings))
     else:
-        st.html(markup.notice("red", "error", "Request failed", str(error)))
+        st.html(markup.notice("red", "error", tr("Request failed"), str(error)))
 
 
 def state_buttons(
@@ -60,9 +60,9 @@ def state_buttons(
         verb, icon = wording.VERBS[event]
         key = f"{event}-{run_id}-{submodel or ''}"
         if look == "icon":
-            pressed = icon_button(f"{verb} {wording.plain(submodel or run_name)}", icon, key)
+            pressed = icon_button(f"{tr(verb)}: {wording.plain(submodel or run_name)}", icon, key)
         else:
-            pressed = st.button(verb, key=key, icon=f":material/{icon}:", type=look)
+            pressed = st.button(tr(verb), key=key, icon=f":material/{icon}:", type=look)
         if pressed and event is Event.STOP:
             open_dialog("stop", run_id, submodel)
         elif pressed:
@@ -132,7 +132,7 @@ def empty_page(
 @contextmanager
 def checking() -> Iterator[Tell]:
     """Draw a spinner as long as the block runs, and under it what the check does now."""
-    with st.spinner("Checking models and data…"):
+    with st.spinner(tr("Checking models and data…")):
         place = st.empty()
         yield lambda progress: place.html(markup.faint(progress.line))
     place.empty()

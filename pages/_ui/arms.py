@@ -13,7 +13,7 @@ from unifiednn_core.base.units import percent_text
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
-from unifiednn_core.views import markup
+from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison, Spread
 from unifiednn_core.views.report.cards import HOW, QUANTITIES, difference
 from unifiednn_core.views.runs import RunView
@@ -51,14 +51,16 @@ def fitting(view: RunView) -> RunView:
 
 def badge(view: RunView) -> str:
     """Badge of a baseline as HTML; empty for a hybrid."""
-    return markup.arm_badge(view.mode, " baseline") if is_baseline(view) else ""
+    return (
+        markup.arm_badge(view.mode, tr("{mode} baseline", mode=tr(view.mode.capitalize()))) if is_baseline(view) else ""
+    )
 
 
 def way_text(view: RunView) -> str:
     """How a run trains: the policy of its own hybrid, in shared ones, or the processes of a baseline."""
     if view.shared:
         return tr(SHARED)
-    return HOW[view.mode] if is_baseline(view) else view.policy_text
+    return tr(HOW[view.mode]) if is_baseline(view) else view.policy_text
 
 
 def newest(runs: Sequence[RunView]) -> dict[Mode, RunView]:
@@ -161,7 +163,7 @@ def missing_buttons(view: RunView, found: Mapping[Mode, RunView], changed: str |
     changed = changed or _service().why_no_baseline(view.run_id)
     for mode in BASELINES:
         reason = no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
-        tip = reason or tr("Trains the same sub-models by {way}. It starts when a device is free.", way=HOW[mode])
+        tip = reason or tr("Trains the same sub-models by {way}. It starts when a device is free.", way=tr(HOW[mode]))
         key, icon = f"baseline-{mode}-{view.run_id}", ":material/playlist_play:"
         label = tr("Run {mode}", mode=tr(mode))
         if st.button(label, key=key, icon=icon, disabled=bool(reason), help=tip):
@@ -214,5 +216,8 @@ def _saved_text(run_id: str, equal: Sequence[object], person: tuple[str, str] | 
 
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
-    words = {mode: "done" if run.state is State.COMPLETED else run.state.value for mode, run in found.items()}
-    return ", ".join(f"{mode} {words[mode]}" for mode in BASELINES if mode in words) or "no baseline yet"
+    words = {
+        mode: tr("{mode}: {state}", mode=tr(mode), state=tr(wording.STATES[run.state].label))
+        for mode, run in found.items()
+    }
+    return ", ".join(words[mode] for mode in BASELINES if mode in words) or tr("no baseline yet")

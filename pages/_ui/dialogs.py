@@ -19,18 +19,23 @@ _Value = TypeVar("_Value", int, float | None)
 FIELD_WIDTH_PX, PLACE_WIDTH_PX, ICONS_WIDTH_PX = 104, 84, 104
 OPEN = (frozenset(State) - ENDED - {State.STOPPING}) | {State.INTERRUPTED}
 """States in which a run or sub-model can be changed; the changes of an interrupted one hold when it is resumed."""
-KEPT = "The progress of each sub-model is saved and can be downloaded, and the history stays."
-STOP_RUN = f"Training ends after the current step. {KEPT} A stopped run cannot be resumed."
+STOP_RUN = (
+    "Training ends after the current step. The progress of each sub-model is saved and can be downloaded, and the "
+    "history stays. A stopped run cannot be resumed."
+)
 STOP_SUBMODEL = (
     "It ends after its current step; the other sub-models continue. Its progress is saved and can be downloaded. "
     "A stopped sub-model cannot be resumed."
 )
 STOP_BASELINE = "Its processes end now and keep nothing. A stopped baseline gives no verdict; you can run it again."
-LOST = "no model file and no checkpoint. This cannot be undone."
 DISCARD_RUN = (
-    f"Training ends after this step. Finished sub-models and the history stay; the others keep nothing: {LOST}"
+    "Training ends after this step. Finished sub-models and the history stay; the others keep nothing: no model file "
+    "and no checkpoint. This cannot be undone."
 )
-DISCARD_SUBMODEL = f"It ends after its current step; the other sub-models continue. It keeps nothing: {LOST}"
+DISCARD_SUBMODEL = (
+    "It ends after its current step; the other sub-models continue. It keeps nothing: no model file and no "
+    "checkpoint. This cannot be undone."
+)
 EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 
@@ -139,7 +144,9 @@ def _adjust(asked: actions.Dialog) -> None:
         return
     st.html(markup.small(tr(EDITS_HELP)))
     # the policy of shared hybrids is the operator's
-    tabs = st.tabs(["Sub-models"] if view.shared else ["Sub-models", "Policy"], key=f"adjust-tabs-{asked.number}")
+    tabs = st.tabs(
+        [tr("Sub-models")] if view.shared else [tr("Sub-models"), tr("Policy")], key=f"adjust-tabs-{asked.number}"
+    )
     with tabs[0]:
         _adjust_submodels(view, key=f"adjust{asked.number}")
     for policy in tabs[1:]:

@@ -163,12 +163,14 @@ def facts(file: FileView) -> tuple[str, ...]:
         _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
         _figure(known, "samples", "sample"),
         markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) and sides else "",
-        f"of {known['submodel']}" if isinstance(known.get("submodel"), str) else "",
-        f"step {known['step']:,}" if isinstance(known.get("step"), int) else "",
+        tr("of sub-model {name}", name=known["submodel"]) if isinstance(known.get("submodel"), str) else "",
+        tr("step {step}", step=f"{known['step']:,}") if isinstance(known.get("step"), int) else "",
         str(known.get("optimizer") or ""),
         str(known.get("input_dtype") or ""),
-        f"{known['classes']} classes" if isinstance(known.get("classes"), int) else "",
-        f"targets {known['target_dtype']}" if known.get("classes") is None and known.get("target_dtype") else "",
+        _figure(known, "classes", "class"),
+        tr("targets {kind}", kind=known["target_dtype"])
+        if known.get("classes") is None and known.get("target_dtype")
+        else "",
     )
     return tuple(text for text in found if text)
 
@@ -188,7 +190,7 @@ def draw_split(
 ) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
-        st.popover(label, icon=":material/call_split:", help=tr(SPLIT_HELP)),
+        st.popover(tr(label), icon=":material/call_split:", help=tr(SPLIT_HELP)),
         st.form(f"{key}-{file.sha256[:12]}", border=False),
     ):
         share = st.slider(tr("Test share"), 5, 50, 20, step=5, format="%d %%")
@@ -204,6 +206,6 @@ def draw_split(
         except UnifiedNNError as error:
             actions.show_error(error)
             return None
-    names = f"{wording.plain(train.filename)} and {wording.plain(test.filename)}"
-    st.toast(f"Imported {names}.", icon=":material/check:")
+    names = tr("{one} and {other}", one=wording.plain(train.filename), other=wording.plain(test.filename))
+    st.toast(tr("Imported {name}.", name=names), icon=":material/check:")
     return train, test

@@ -23,7 +23,7 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
                 if hybrid.shared
                 else tr("private")
                 if hybrid.mode == "hybrid"
-                else f"{hybrid.mode} baseline"
+                else tr("{mode} baseline", mode=tr(hybrid.mode.capitalize()))
             )
             badge = f'<span class="u-arm u-arm-hybrid">{markup.text(kind)}</span>'
             since = (
@@ -79,7 +79,7 @@ def _state(member: HybridMember) -> str:
 def _kind(hybrid: ListedHybrid) -> str:
     if hybrid.shared:
         return tr("shared")
-    return tr("private") if hybrid.mode == "hybrid" else f"{hybrid.mode} baseline"
+    return tr("private") if hybrid.mode == "hybrid" else tr("{mode} baseline", mode=tr(hybrid.mode.capitalize()))
 
 
 def memory_line(hybrid: ListedHybrid) -> str:

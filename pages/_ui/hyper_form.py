@@ -49,8 +49,8 @@ def unapplied(key: str) -> tuple[Finding, ...]:
     """A finding for JSON that was typed but not applied: it would be lost."""
     if not st.session_state.get(f"{key}-unapplied"):
         return ()
-    message, remedy = "The JSON was changed but not applied.", "Press Apply JSON, or undo the change there."
-    return (Finding(title="JSON not applied", field="hyperparameters", message=message, remedy=remedy),)
+    message, remedy = tr("The JSON was changed but not applied."), tr("Press Apply JSON, or undo the change there.")
+    return (Finding(title=tr("JSON not applied"), field="hyperparameters", message=message, remedy=remedy),)
 
 
 def _json(now: dict[str, Any], *, key: str) -> None:
@@ -114,7 +114,7 @@ def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any
         parts = {"name": name, "args": arguments.folded(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")}
     options, known = ["epoch"] if choice.measured else ["epoch", "step"], choice.per or "epoch"
     known = seed.get("per", "epoch") if same else known
-    per = frame.segments(tr("The LR scheduler steps once per"), options, known, f"{key}-per-{name}")
+    per = frame.segments(tr("The LR scheduler steps once per"), options, known, f"{key}-per-{name}", tr)
     return {**parts, "per": per}
 
 

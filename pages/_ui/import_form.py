@@ -104,7 +104,7 @@ def _wish(files: Sequence[FileView], key: str) -> dict[str, Any]:
         stream = st.checkbox(tr("One stream of tokens"), key=f"{key}-stream", help=tr(STREAM_HELP))
         text = st.checkbox(tr("Plain text"), key=f"{key}-text", help=tr(PLAIN_HELP))
     one, two = st.columns(2)
-    header = HEADERS[one.selectbox(tr(FIRST_LINE), list(HEADERS), key=f"{key}-header")]
+    header = HEADERS[one.selectbox(tr(FIRST_LINE), list(HEADERS), key=f"{key}-header", format_func=tr)]
     like = two.selectbox(
         tr("Read as"), list(planned), None, lambda sha: planned[sha].filename, f"{key}-like", tr(LIKE_HELP),
         placeholder=tr("by its own columns"), disabled=not planned,

@@ -139,13 +139,18 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
     if not report.findings:
         st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
     table = markup.frame(
-        {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
-        | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
-        | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
+        {
+            tr("Sub-model"): s.name,
+            tr("Format"): s.format,
+            tr("Weights"): s.parameters,
+            tr("Size"): memory_text(s.weights_bytes),
+        }
+        | {tr("Input"): markup.shape(s.input_shape or ()), tr("Training"): s.samples, tr("Test"): s.test_samples}
+        | {tr("Classes"): s.classes, tr("Steps per epoch"): s.steps_per_epoch}
         for s in report.submodels.values()
     )
     caption = wording.count_text(len(table), "sub-model")
-    st.html(markup.table(caption, table, {"Sub-model": markup.bold}, right={"Size"}))
+    st.html(markup.table(caption, table, {tr("Sub-model"): markup.bold}, right={tr("Size")}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
         st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))

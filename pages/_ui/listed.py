@@ -10,7 +10,7 @@ from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 Entry = Mapping[str, Any]
-ICONS = {"up": ("arrow_upward", "Move up", -1), "down": ("arrow_downward", "Move down", 1)}
+ICONS = {"up": ("arrow_upward", "Move up {name}", -1), "down": ("arrow_downward", "Move down {name}", 1)}
 
 
 def entries(seeds: Sequence[Entry], *, key: str) -> list[tuple[int, Entry]]:
@@ -36,7 +36,7 @@ def head(title: str, words: str, at: int, *, key: str) -> None:
         st.html(markup.bold(title) + said, width="stretch")
         with st.container(horizontal=True, key=f"icons-{key}-{at}", width="content", wrap=False):
             for verb, (icon, says, by) in ICONS.items():
-                label, off = f"{tr(says)} {title}", not 0 <= at + by < count
+                label, off = tr(says, name=title), not 0 <= at + by < count
                 more: dict[str, Any] = {"disabled": off, "on_click": _move, "args": (key, at, at + by)}
                 actions.icon_button(label, icon, f"{key}-{verb}-{at}", **more)
             actions.icon_button(

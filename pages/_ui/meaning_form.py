@@ -63,14 +63,16 @@ def _inputs(seed: Mapping[str, str], wanted: Sequence[str], held: Sequence[str],
     st.html(markup.small(tr(INPUTS_HELP)))
     if not (wanted or seed):  # a network whose inputs only its check knows
         typed = st.text_input(
-            tr("Inputs as JSON"), "", key=f"{key}-json", placeholder=tr('{"input of the network": "input of the data"}')
+            tr("Inputs as JSON"), "", key=f"{key}-json", placeholder='{"input of the network": "input of the data"}'
         )
         return drafts.argument(typed) if typed.strip() else {}
     values = {}
     for column, name in _in_columns([*dict.fromkeys((*wanted, *seed))]):
         options = list(dict.fromkeys((*held, THE_TARGETS, *([seed[name]] if name in seed else []))))
         index = options.index(seed[name]) if name in seed else None
-        picked = column.selectbox(f"Input {name}", options, index, key=f"{key}-{name}", placeholder=tr("by its name"))
+        picked = column.selectbox(
+            tr("Input {name}", name=name), options, index, key=f"{key}-{name}", placeholder=tr("by its name")
+        )
         if picked:
             values[name] = picked
     return values
@@ -81,7 +83,7 @@ def _outputs(seed: Mapping[str, Any], outputs: Sequence[str], *, key: str) -> di
     options = list(dict.fromkeys((*outputs, *([known] if known else []), *weights)))
     if len(options) < 2 and not known and not weights:
         return {}
-    first = f"the first: {outputs[0]}" if outputs else "the first"
+    first = tr("the first: {name}", name=outputs[0]) if outputs else tr("the first")
     index = options.index(known) if known else None
     with st.columns(3)[0]:
         output = st.selectbox(
@@ -91,7 +93,7 @@ def _outputs(seed: Mapping[str, Any], outputs: Sequence[str], *, key: str) -> di
     counted = output or (outputs[0] if outputs else None)
     for column, name in _in_columns([name for name in options if name != counted]):
         text = drafts.argument_text(weights[name]) if name in weights else ""
-        label = f"Weight of {name}"
+        label = tr("Weight of {name}", name=name)
         typed = column.text_input(label, text, key=f"{key}-{name}", placeholder=tr("none"), help=tr(AUXILIARY_HELP))
         if typed.strip():
             auxiliary[name] = drafts.argument(typed)

@@ -43,7 +43,7 @@ def sequence(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     for at, (number, stage) in enumerate(rows):
         own = f"{key}-{number}"
         with st.container(border=True, key=own):
-            listed.head(f"LR scheduler {at + 1}", "", at, key=key)
+            listed.head(tr("LR scheduler {number}", number=at + 1), "", at, key=key)
             one, two = st.columns([3, 2])
             name = arguments.choose(one, tr("Name"), LR_STAGES, stage["name"], f"{own}-name")
             if at:
@@ -76,7 +76,7 @@ def groups(
 
 def _group(seed: Mapping[str, Any], at: int, optimizer: str, key: str, list_key: str) -> dict[str, Any]:
     with st.container(border=True, key=key):
-        listed.head(f"Group {at + 1}", "", at, key=list_key)
+        listed.head(tr("Group {number}", number=at + 1), "", at, key=list_key)
         one, two, three = st.columns([3, 2, 1], vertical_alignment="bottom")
         text = ", ".join(seed.get("names", ()))
         names = one.text_input(tr("Names of parameters"), text, key=f"{key}-names", placeholder=tr("*.bias, *norm*"))

@@ -56,7 +56,7 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     one, two, three, four = st.columns(4)
     known = str(draft.get("device", "auto"))
     devices = list(dict.fromkeys((*DEVICES, known)))
-    tip = "auto takes the GPU if there is one."
+    tip = tr("auto takes the GPU if there is one.")
     device = one.selectbox(tr("Device"), devices, index=devices.index(known), key=_key("run-device"), help=tip)
     seed = two.number_input(tr("Seed"), 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
     threads = three.number_input(
@@ -124,13 +124,13 @@ def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
         value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
         field, plain = f"{key}-{card.name}-{parameter.name}", parameter.name.removesuffix("_s")
-        label = plain.replace("_", " ").capitalize() + (" (s)" if plain != parameter.name else "")
+        label = tr(plain.replace("_", " ").capitalize()) + (" (s)" if plain != parameter.name else "")
         if parameter.choices:
             options = list(parameter.choices)
             index = options.index(value) if value in options else 0
             typed: object = column.selectbox(label, options, index=index, key=field)
         else:
-            text = column.text_input(label, drafts.argument_text(value), key=field, help=parameter.valid)
+            text = column.text_input(label, drafts.argument_text(value), key=field, help=tr(parameter.valid))
             typed = drafts.argument(text)
         if typed != parameter.default:
             values[parameter.name] = typed
@@ -142,11 +142,16 @@ def _baselines(draft: Mapping[str, Any]) -> drafts.Document:
     known, first = plan(draft)
     names, chosen = list(arms.CHOICES), arms.choice_of(known)
     modes = arms.CHOICES[
-        frame.segments(tr(tr("Run the baseline too")), names, chosen, _key("run-baselines"), help=arms.CHOICE_HELP)
+        frame.segments(tr("Run the baseline too"), names, chosen, _key("run-baselines"), tr, help=tr(arms.CHOICE_HELP))
     ]
     if modes:
         when, key = BEFORE if first else AFTER, _key("run-baselines-when")
-        first = frame.segments(tr("Before or after the hybrid"), [BEFORE, AFTER], when, key, str.capitalize) == BEFORE
+        first = (
+            frame.segments(
+                tr("Before or after the hybrid"), [BEFORE, AFTER], when, key, lambda one: tr(one.capitalize())
+            )
+            == BEFORE
+        )
     now = {"baselines": list(modes), "baselines_first": bool(first and modes)}
     return {entry: value for entry, value in now.items() if entry in draft or value}
 
@@ -173,14 +178,14 @@ def _recovery(draft: Mapping[str, Any]) -> drafts.Document:
             "%g",
             _key("run-every-s"),
             tr(EVERY_HELP),
-            placeholder="never",
+            placeholder=tr("never"),
         )
         steps = two.number_input(
             tr("or every (steps)"),
             0,
             value=every_steps,
             key=_key("run-every-steps"),
-            placeholder="never",
+            placeholder=tr("never"),
             help=tr(STEPS_HELP),
         )
         ways, title = list(RECOVERY), lambda one: tr(RECOVERY[one])

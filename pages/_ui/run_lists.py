@@ -39,7 +39,7 @@ def draw_hybrids(runs: Sequence[RunView]) -> None:
     """Draw one line for each hybrid with its baselines; without any, say what to do."""
     hybrids = [run for run in runs if not arms.is_baseline(run)]
     if not hybrids:
-        actions.empty_page("Nothing to compare yet", NO_HYBRID, "demo-compare")
+        actions.empty_page(tr("Nothing to compare yet"), tr(NO_HYBRID), "demo-compare")
         return
     with st.container(key="rows-compare"):
         for run in hybrids:
@@ -52,9 +52,9 @@ def _line(run: RunView, page: str, way: str) -> None:
     """Draw the link to a run and its line; `way` is HTML already."""
     st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
-        figure = f"position {run.queue_position}" if run.queue_position else "waiting"
-        figure += f", for {run.waits_for.rstrip('.')}" if run.waits_for else ""
-        moment = f"submitted {frame.ago(run.created_at_s)}"
+        figure = tr("position {place}", place=run.queue_position) if run.queue_position else tr("waiting")
+        figure += ", " + tr("for {what}", what=run.waits_for.rstrip(".")) if run.waits_for else ""
+        moment = tr("submitted {ago}", ago=frame.ago(run.created_at_s))
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
         moment = frame.ago(run.ended_at_s or run.started_at_s or run.created_at_s)

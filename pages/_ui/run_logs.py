@@ -26,7 +26,7 @@ def events(view: RunView) -> None:
     looks: markup.Looks = {
         tr("Time"): markup.faint,
         tr("Who"): lambda who: _who(who),
-        tr("Event"): lambda title: markup.text(tr(wording.title(title))),
+        tr("Event"): lambda title: markup.text(wording.title(title)),
         tr("Message"): lambda told: _told(*told),
     }
     caption = tr("Newest first, at most {count}", count=SHOWN_EVENTS)

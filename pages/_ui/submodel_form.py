@@ -24,6 +24,7 @@ from unifiednn_core.views import fit, markup, wording
 from unifiednn_core.views.runs import FileView
 
 SCALING_HELP = "Inputs become (inputs * scale - mean) / std. 8-bit images usually need the scale 1/255."
+ARGUMENTS_HELP = "The arguments that the weights were trained with; others keep their defaults:"
 PRIORITY_HELP = "Lower goes first, under the policy Priority."
 DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Deadline, what is due first goes first."
 BY_SHAPE, OF_WEIGHTS = "by_shape", ("names", "entry")
@@ -40,12 +41,12 @@ TAKE = {
     "weights": ("Only the weights", "Starts a new training with these weights."),
 }
 ICONS = {
-    "up": ("arrow_upward", "Move up"),
-    "down": ("arrow_downward", "Move down"),
-    "top": ("vertical_align_top", "Move to the top"),
-    "edit": ("edit", "Edit"),
-    "copy": ("content_copy", "Duplicate"),
-    "remove": ("delete", "Remove"),
+    "up": ("arrow_upward", "Move up {name}"),
+    "down": ("arrow_downward", "Move down {name}"),
+    "top": ("vertical_align_top", "Move {name} to the top"),
+    "edit": ("edit", "Edit {name}"),
+    "copy": ("content_copy", "Duplicate {name}"),
+    "remove": ("delete", "Remove {name}"),
 }
 
 
@@ -93,7 +94,7 @@ def submodel_form(
         )  # fmt: skip
         said("test_data")
         if whole is not None and not test:
-            parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
+            parts = file_pick.draw_split(whole, key=f"{key}-split", label=tr("Split training data"))
             for field, part in zip(("train", "test"), parts or (), strict=False):
                 file_pick.choose(part, key=f"{key}-{field}")
             if parts is not None:
@@ -198,7 +199,7 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     index = names.index(seed["name"] if seed.get("name") in names else guess)
     name = one.selectbox(tr("Architecture of these weights"), names, index=index, key=f"{key}-architecture")
     defaults = json.dumps(library.architecture_defaults(name))
-    tip = f"The arguments that the weights were trained with; others keep their defaults: `{defaults}`"
+    tip = f"{tr(ARGUMENTS_HELP)} `{defaults}`"
     known = json.dumps(seed.get("args", {}))
     args = two.text_input(tr("Its arguments as JSON"), known, key=f"{key}-architecture-args", help=tip)
     return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
@@ -212,7 +213,7 @@ def _scaling(submodel: Mapping[str, Any], key: str, *, opened: bool) -> dict[str
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
             known = submodel.get(entry)
             text = "" if known is None else drafts.number_text(known)
-            typed = column.text_input(entry.capitalize(), text, key=f"{key}-{entry}")
+            typed = column.text_input(tr(entry.capitalize()), text, key=f"{key}-{entry}")
             values[entry] = drafts.number(typed) if typed.strip() else None
     return values
 
@@ -299,7 +300,7 @@ def _buttons(at: int, name: str, count: int, locked: bool) -> str:
     pressed, off = "", {"up": at == 0, "top": at == 0, "down": at == count - 1}
     with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
         for action, (icon, verb) in ICONS.items():
-            label = f"{tr(verb)} {wording.plain(name)}"
+            label = tr(verb, name=wording.plain(name))
             if actions.icon_button(label, icon, f"{action}-{at}", disabled=locked or off.get(action, False)):
                 pressed = action
     return pressed

@@ -64,7 +64,7 @@ def _values(entry: str, seed: Any, key: str) -> list[Any]:
         whole = drafts.argument(f"[{typed}]")
         return whole if isinstance(whole, list) else [drafts.argument(part) for part in typed.split(",")]
     first = two.number_input(tr("From"), value=1.0 if entry in WHOLE else 0.001, format="%g", key=f"{key}-from")
-    last = three.number_input("To", value=4.0 if entry in WHOLE else 0.1, format="%g", key=f"{key}-to")
+    last = three.number_input(tr("To"), value=4.0 if entry in WHOLE else 0.1, format="%g", key=f"{key}-to")
     count = four.number_input(tr("How many"), 1, 256, 4, key=f"{key}-count")
     log = five.checkbox(tr("Log scale"), entry not in WHOLE and first > 0 < last, key=f"{key}-log")
     values = spaced(first, last, count, log=log and first > 0 < last)
@@ -74,4 +74,4 @@ def _values(entry: str, seed: Any, key: str) -> list[Any]:
 
 
 def _title(entry: str) -> str:
-    return entry.removeprefix("optimizer_args.").replace("_", " ")
+    return tr(entry.removeprefix("optimizer_args.").replace("_", " "))

@@ -52,7 +52,7 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
     name = SHORT_NAMES.get(seed["name"], seed["name"])
     choice = TRANSFORMS.get(name)
     with st.container(border=True, key=key):
-        said = "There is no such transform." if choice is None else choice.help
+        said = tr("There is no such transform.") if choice is None else tr(choice.help)
         listed.head(f"{at + 1}. {name}", said, at, key=list_key)
         if choice is None:  # the check says what is wrong
             return dict(seed)

@@ -152,7 +152,7 @@ def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | Non
     """Draw the component; returns the id of an upload that has arrived, once."""
     round_ = st.session_state.get(f"{key}-round", 0)
     accepted = {"suffixes": list(suffixes), "kinds": list(KINDS[suffixes])}
-    data = {"key": key, "round": round_, "label": label, "hint": HINT, "address": "files/uploads", **accepted}
+    data = {"key": key, "round": round_, "label": label, "hint": tr(HINT), "address": "files/uploads", **accepted}
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
 
@@ -165,7 +165,7 @@ def _asked_again(key: str, data: bool) -> str | None:
         return None
     sent = str(st.session_state[f"{key}-last"])
     with st.container(horizontal=True):
-        label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
+        label = tr("Try again") if isinstance(refusal, IntakeFailed) else tr("Read it again with the options below")
         again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
         if st.button(tr("Discard it"), key=f"{key}-discard", icon=":material/delete:"):
             with suppress(NotFound):
@@ -189,9 +189,9 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
         for name, file in files.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):
-        title, where = labels.__getitem__, "or from a folder on the server"
+        title, where = labels.__getitem__, tr("or from a folder on the server")
         name = st.selectbox(
-            f"{label}, {where[3:]}",
+            f"{label}, {where}",
             list(files),
             None,
             title,
@@ -228,7 +228,7 @@ def prepare_panel() -> None:
     ):
         st.markdown(tr(_PACK))
         st.code(COMMAND, language=None)
-        options = markup.frame({"Option": option, "Meaning": meaning} for option, meaning in OPTIONS)
-        st.html(markup.table("", options, {"Option": markup.mono}))
+        options = markup.frame({tr("Option"): option, tr("Meaning"): tr(meaning)} for option, meaning in OPTIONS)
+        st.html(markup.table("", options, {tr("Option"): markup.mono}))
         for text in (_CHECKED, _READY, _BACK):
-            st.markdown(text)
+            st.markdown(tr(text))

@@ -2,12 +2,14 @@
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
 
 from unifiednn_core.base.texts import ENGLISH, FOLDER, LANGUAGES
+from unifiednn_core.spec.run import ALL_BASELINES
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("pages", "unifiednn_core/views", "unifiednn_core/service", "unifiednn_core/web")
@@ -35,6 +37,17 @@ def constants() -> set[str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
     return found
+
+
+def made() -> set[str]:
+    """Texts that the code makes of others: counts with their nouns, measures of a verdict, names of modes and states."""
+    units = ast.parse((ROOT / "unifiednn_core/base/units.py").read_text(encoding="utf-8"))
+    nouns = {text for text in constants() if re.fullmatch(r"[a-z-]+( [a-z-]+)*", text)}
+    nouns |= {f"{text}{end}" for text in nouns for end in ("s", "es")} | set(ALL_BASELINES)
+    found = {f"{{count}} {noun}" for noun in nouns} | {f"{{share}} {noun} {{mode}}" for noun in nouns}
+    found |= {noun.capitalize() for noun in nouns}
+    found |= {f"deadline {state}" for state in nouns}
+    return found | {str(node.value) for node in ast.walk(units) if isinstance(node, ast.Constant)}
 
 
 def catalog(language: str) -> dict[str, str]:

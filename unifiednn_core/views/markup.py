@@ -5,6 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import wording
@@ -58,9 +59,9 @@ def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
     return signed_name(*sign_and_name) if sign_and_name else ""
 
 
-def arm_badge(mode: str, more: str = "") -> str:
+def arm_badge(mode: str, words: str = "") -> str:
     """Name of an arm: the hybrid filled, a baseline neutral and dashed."""
-    return f'<span class="u-arm u-arm-{text(mode)}">{text(mode.capitalize() + more)}</span>'
+    return f'<span class="u-arm u-arm-{text(mode)}">{text(words or tr(mode.capitalize()))}</span>'
 
 
 class Fact(NamedTuple):
@@ -175,7 +176,7 @@ def findings(found: Iterable[Finding]) -> str:
 
 def shape(sides: Iterable[int | None]) -> str:
     """Shape of one input, such as `1 by 28 by 28`; a free dimension is "any"."""
-    return " \N{MULTIPLICATION SIGN} ".join("any" if side is None else str(side) for side in sides) or "-"
+    return " \N{MULTIPLICATION SIGN} ".join(tr("any") if side is None else str(side) for side in sides) or "-"
 
 
 def empty(heading: str, words: str, more: str = "") -> str:

@@ -226,7 +226,7 @@ def waiting_text(text: str, submodel: str | None, asked: str, state: State) -> s
 
 def title(name: str) -> str:
     """Kind of an event, or a policy, in words."""
-    return TITLES.get(name, name.replace("_", " ").capitalize())
+    return tr(TITLES.get(name, name.replace("_", " ").capitalize()))
 
 
 def moment_text(at_s: float, timezone: str | None, form: str) -> str:
@@ -285,7 +285,8 @@ def accuracy_text(accuracy: float | None) -> str:
 
 def count_text(count: int, thing: str) -> str:
     """Count with its noun: `1 sub-model`, `3 sub-models`."""
-    return tr(f"{{count}} {thing}" if count == 1 else f"{{count}} {thing}s", count=f"{count:,}")
+    plural = f"{thing}es" if thing.endswith(("s", "tch")) else f"{thing}s"
+    return tr(f"{{count}} {thing}" if count == 1 else f"{{count}} {plural}", count=f"{count:,}")
 
 
 def deadline_text(submodel: SubModelView) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
@@ -79,10 +80,7 @@ _ORACLE = {
     "none": "Not known whether torch itself reads the same network",
     "not applicable": "Not read a second time by torch itself",
 }
-_SCALE_HEAD = (
-    '<div class="u-ratio-head" aria-hidden="true"><span></span><span></span>'
-    "<span><i>less</i><i>equal</i><i>more</i></span></div>"
-)
+_SCALE = ("less", "equal", "more")
 
 
 def cards(comparison: Comparison) -> str:
@@ -103,12 +101,13 @@ def given(comparison: Comparison) -> str:
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
-    head = f'<h2>Hybrid against {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{HOW[verdict.mode]}</p>'
+    how, none = text(tr(HOW[verdict.mode])), text(tr("No verdict"))
+    head = f'<h2>{text(tr("Hybrid against"))} {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{how}</p>'
     if verdict.withheld_because:
-        body = f'<div class="u-withheld" role="status"><b>No verdict</b><p>{text(verdict.withheld_because)}</p></div>'
+        body = f'<div class="u-withheld" role="status"><b>{none}</b><p>{text(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
     else:
-        body = _SCALE_HEAD + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
+        body = _scale_head() + "".join(_line(quantity, verdict, hybrid, baseline) for quantity in QUANTITIES)
     notes = "".join(f"<p class='u-small'>{text(note)}</p>" for note in verdict.notes)
     weights = f'<p class="u-weights">{text(weights_text(verdict))}</p>'
     read = "".join(f"<p class='u-small'>{text(line)}</p>" for line in oracle_lines(baseline))
@@ -121,7 +120,7 @@ def oracle_lines(baseline: Arm | None) -> list[str]:
     for part in () if baseline is None else baseline.submodels:
         if part.oracle is not None:
             names.setdefault(part.oracle, []).append(part.name)
-    return [f"{_ORACLE[report.answer]} ({', '.join(who)}): {report.text}." for report, who in names.items()]
+    return [f"{tr(_ORACLE[report.answer])} ({', '.join(who)}): {report.text}." for report, who in names.items()]
 
 
 def figure_text(value: float | None, field: str) -> str:
@@ -138,13 +137,19 @@ def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None
     sentence = difference(ratio, quantity, verdict.mode)
     spreads: list[Spread | None] = [getattr(arm, quantity.figure) for arm in (hybrid, baseline) if arm is not None]
     medians = [None if spread is None else spread.median for spread in spreads]
-    both = " against ".join(figure_text(median, quantity.figure) for median in medians)
+    both = f" {tr('against')} ".join(figure_text(median, quantity.figure) for median in medians)
+    title, meaning = text(tr(quantity.title)), text(tr(quantity.meaning))
     return (
-        f'<div class="u-ratio"><div class="u-ratio-name" title="{text(quantity.meaning)}">{quantity.title}</div>'
+        f'<div class="u-ratio"><div class="u-ratio-name" title="{meaning}">{title}</div>'
         f'<div class="u-ratio-sign">{signed_text(ratio)}</div>{scale(ratio, sentence)}'
         f'<div class="u-ratio-words">{text(sentence)}</div>'
         f'<div class="u-ratio-more">{faint(f"{both} · {spread_text(ratio)}")}</div></div>'
     )
+
+
+def _scale_head() -> str:
+    words = "".join(f"<i>{text(tr(word))}</i>" for word in _SCALE)
+    return f'<div class="u-ratio-head" aria-hidden="true"><span></span><span></span><span>{words}</span></div>'
 
 
 def scale(ratio: Spread, label: str) -> str:
@@ -167,11 +172,11 @@ def difference(ratio: Spread, quantity: Measure, mode: Mode) -> str:
     """Sentence about a ratio hybrid / baseline: "54 % less memory than concurrent"."""
     change = ratio.median - 1
     if ratio.low < 1 < ratio.high:  # some repeats are above 1 and others below
-        return f"no clear difference from {mode}"
+        return tr("no clear difference from {mode}", mode=tr(mode))
     if abs(change) < NO_DIFFERENCE:
-        return f"no difference from {mode}"
+        return tr("no difference from {mode}", mode=tr(mode))
     words = quantity.less if change < 0 else quantity.more
-    return f"{100 * abs(change):.0f} % {words} {mode}"
+    return tr(f"{{share}} {words} {{mode}}", share=f"{100 * abs(change):.0f} %", mode=tr(mode))
 
 
 def signed_text(ratio: Spread) -> str:
@@ -185,14 +190,17 @@ def signed_text(ratio: Spread) -> str:
 def spread_text(ratio: Spread) -> str:
     """Ratio with its spread: "ratio 0.46, 0.45 to 0.47 in 5 repeats"."""
     if len(ratio.values) == 1:
-        return f"ratio {ratio.median:.2f}, measured once"
-    return f"ratio {ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f} in {len(ratio.values)} repeats"
+        return tr("ratio {ratio}, measured once", ratio=f"{ratio.median:.2f}")
+    return tr(
+        "ratio {ratio}, {low} to {high} in {count} repeats",
+        ratio=f"{ratio.median:.2f}", low=f"{ratio.low:.2f}", high=f"{ratio.high:.2f}", count=len(ratio.values),
+    )  # fmt: skip
 
 
 def weights_text(verdict: Verdict) -> str:
     """Whether all arms trained the same weights."""
     if verdict.identical_weights is None:
-        return "Weights: not compared yet."
+        return tr("Weights: not compared yet.")
     if verdict.identical_weights:
-        return "Weights: identical, every bit of every sub-model."
-    return "Weights: different. The arms did not train the same models."
+        return tr("Weights: identical, every bit of every sub-model.")
+    return tr("Weights: different. The arms did not train the same models.")

@@ -15,38 +15,43 @@ QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
 
 def figures_table(sides: Sequence[Side]) -> str:
     """Figures and facts, one column for each side; percentages are against the first."""
-    rows = [*facts(sides).items(), *((figure.title, figure.texts()) for figure in figures(sides))]
-    return _table("Figures; differences are against the first", "Figure", sides, rows)
+    rows = [
+        *((tr(name), texts) for name, texts in facts(sides).items()),
+        *((tr(figure.title), figure.texts()) for figure in figures(sides)),
+    ]
+    return _table(tr("Figures; differences are against the first"), tr("Figure"), sides, rows)
 
 
 def settings_table(sides: Sequence[Side]) -> str:
     """Settings that differ."""
     rows = settings(sides)
     if not rows:
-        return small("All settings are equal.")
-    return _table("Only settings that differ", "Setting", sides, rows)
+        return small(tr("All settings are equal."))
+    return _table(tr("Only settings that differ"), tr("Setting"), sides, rows)
 
 
 def machines_table(sides: Sequence[Side]) -> str:
     """Facts of the machines that differ, and what other work used."""
     rows = machines(sides)
     if not rows:
-        return small("Machine and versions are equal.")
-    return _table("Only facts that differ", "Fact", sides, rows)
+        return small(tr("Machine and versions are equal."))
+    return _table(tr("Only facts that differ"), tr("Fact"), sides, rows)
 
 
 def weights_table(sides: Sequence[Side]) -> str:
     """Hashes of weights."""
     rows = weights(sides)
     if not rows:
-        return small("No two of them trained a sub-model of one name.")
+        return small(tr("No two of them trained a sub-model of one name."))
     shown = [(name, tuple(sha[:16] or "-" for sha in hashes)) for name, hashes in rows]
-    return _table("SHA-256 of the weights: the same bits have the same hash", "Sub-model", sides, shown, code=True)
+    return _table(
+        tr("SHA-256 of the weights: the same bits have the same hash"), tr("Sub-model"), sides, shown, code=True
+    )
 
 
 def cautions_html(sides: Sequence[Side]) -> str:
     """What makes figures differ besides the settings; empty if nothing does."""
-    return "".join(notice("orange", "warning", "Caution", sentence) for sentence in cautions(sides))
+    return "".join(notice("orange", "warning", tr("Caution"), sentence) for sentence in cautions(sides))
 
 
 def charts(sides: Sequence[Side]) -> list[Chart]:

@@ -1,8 +1,9 @@
 """The figures of all arms as HTML tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
 from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table, text
@@ -28,11 +29,11 @@ def arms(comparison: Comparison) -> str:
         | {"Remark": arm.problem or ", ".join(filter(None, (arm.memory_source, _started(arm))))}
         for arm in found
     ]
-    return table("The arms: median of their repeats, lowest to highest below it", frame(rows), _LOOKS, _RIGHT)
+    return _table("The arms: median of their repeats, lowest to highest below it", rows)
 
 
 def _started(arm: Arm) -> str:
-    return f"started {' and '.join(arm.starts)}" if arm.starts else ""
+    return tr("started {ways}", ways=", ".join(map(tr, arm.starts))) if arm.starts else ""
 
 
 def submodels(comparison: Comparison) -> str:
@@ -47,7 +48,7 @@ def submodels(comparison: Comparison) -> str:
         if part.name == own.name
     ]
     caption = "Each sub-model in each arm. A baseline counts from its launch, a hybrid from its submission."
-    return table(caption, frame(rows), _LOOKS, _RIGHT)
+    return _table(caption, rows)
 
 
 def weights(comparison: Comparison) -> str:
@@ -61,13 +62,13 @@ def weights(comparison: Comparison) -> str:
                 same = (sha == expected) if sha and expected else None
                 row = {"Sub-model": (own.number, own.name), "Arm": arm.mode, "Repeat": repeat}
                 rows.append(row | {"To the hybrid's": same, "SHA-256 of the weights": sha or ""})
-    return table("The same bits have the same hash", frame(rows), _LOOKS)
+    return _table("The same bits have the same hash", rows)
 
 
 def environment(comparison: Comparison) -> str:
     """Machine and versions of the measurement."""
     pairs = flat(comparison.environment) or [("not recorded", "")]
-    return table("Machine and versions", frame({"Property": name, "Value": text} for name, text in pairs), _LOOKS)
+    return _table("Machine and versions", [{"Property": name, "Value": text} for name, text in pairs])
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
@@ -84,14 +85,22 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
     return pairs
 
 
+def _table(caption: str, rows: Iterable[Mapping[str, object]]) -> str:
+    """A table in the viewer's language; heads are keys of `tr`."""
+    shown = frame({tr(head): value for head, value in row.items()} for row in rows)
+    looks = {tr(head): look for head, look in _LOOKS.items()}
+    return table(tr(caption), shown, looks, {tr(head) for head in _RIGHT})
+
+
 def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, object]:
     return {HEADS[name]: getattr(source, name) for name in names}
 
 
 def _spread(spread: Spread, name: str) -> str:
     """Median over the repeats, and below it the lowest and the highest if they differ."""
-    shown, low, high = (text(figure_text(value, name)) for value in (spread.median, spread.low, spread.high))
-    return shown if low == high else f'{shown}<span class="u-under">{low} to {high}</span>'
+    shown, low, high = (figure_text(value, name) for value in (spread.median, spread.low, spread.high))
+    span = tr("{start} to {end}", start=low, end=high)
+    return text(shown) if low == high else f'{text(shown)}<span class="u-under">{text(span)}</span>'
 
 
 _LOOKS: Looks = {
@@ -99,8 +108,8 @@ _LOOKS: Looks = {
     "Sub-model": signed,
     "Arm": arm_badge,
     "Test accuracy": lambda value: faint(value) if isinstance(value, str) else percent_text(value),
-    "To the hybrid's": lambda same: "equal" if same else "differs",
-    "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint("no weights"),
+    "To the hybrid's": lambda same: tr("equal") if same else tr("differs"),
+    "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint(tr("no weights")),
     "Property": bold,
 }
 _RIGHT = {*HEADS.values(), "Test accuracy"}
