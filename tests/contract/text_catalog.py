@@ -40,7 +40,7 @@ def constants() -> set[str]:
 
 
 def made() -> set[str]:
-    """Texts that the code makes of others: counts with their nouns, measures of a verdict, names of modes and states."""
+    """Texts that the code makes of others: counts with nouns, measures of a verdict, names of modes and states."""
     units = ast.parse((ROOT / "unifiednn_core/base/units.py").read_text(encoding="utf-8"))
     nouns = {text for text in constants() if re.fullmatch(r"[a-z-]+( [a-z-]+)*", text)}
     nouns |= {f"{text}{end}" for text in nouns for end in ("s", "es")} | set(ALL_BASELINES)
