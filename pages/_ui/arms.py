@@ -217,7 +217,9 @@ def _saved_text(run_id: str, equal: Sequence[object], person: tuple[str, str] | 
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
     words = {
-        mode: tr("{mode}: {state}", mode=tr(mode), state=tr(wording.STATES[run.state].label))
+        mode: tr("{mode} done", mode=tr(mode))
+        if run.state is State.COMPLETED
+        else f"{tr(mode)} {tr(wording.STATES[run.state].label).lower()}"
         for mode, run in found.items()
     }
     return ", ".join(words[mode] for mode in BASELINES if mode in words) or tr("no baseline yet")

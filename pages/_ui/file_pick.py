@@ -163,7 +163,7 @@ def facts(file: FileView) -> tuple[str, ...]:
         _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
         _figure(known, "samples", "sample"),
         markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) and sides else "",
-        tr("of sub-model {name}", name=known["submodel"]) if isinstance(known.get("submodel"), str) else "",
+        tr("of {name}", name=known["submodel"]) if isinstance(known.get("submodel"), str) else "",
         tr("step {step}", step=f"{known['step']:,}") if isinstance(known.get("step"), int) else "",
         str(known.get("optimizer") or ""),
         str(known.get("input_dtype") or ""),

@@ -40,9 +40,9 @@ def constants() -> set[str]:
 
 
 def made() -> set[str]:
-    """Texts that the code makes of others: counts with nouns, measures of a verdict, names of modes and states."""
+    """Texts that the code makes of others: counts with their nouns, measures of a verdict, modes, states."""
     units = ast.parse((ROOT / "unifiednn_core/base/units.py").read_text(encoding="utf-8"))
-    nouns = {text for text in constants() if re.fullmatch(r"[a-z-]+( [a-z-]+)*", text)}
+    nouns = {text for text in constants() if re.fullmatch(r"[a-zA-Z-]+( [a-zA-Z-]+)*", text)}
     nouns |= {f"{text}{end}" for text in nouns for end in ("s", "es")} | set(ALL_BASELINES)
     found = {f"{{count}} {noun}" for noun in nouns} | {f"{{share}} {noun} {{mode}}" for noun in nouns}
     found |= {noun.capitalize() for noun in nouns}

@@ -86,7 +86,7 @@ def test_an_unknown_draft_is_told_and_a_new_one_begun(open_page):
     [
         ("Move up transformer", ["lenet", "transformer", "resnet"]),
         ("Move down lenet", ["resnet", "lenet", "transformer"]),
-        ("Move to the top transformer", ["transformer", "lenet", "resnet"]),
+        ("Move transformer to the top", ["transformer", "lenet", "resnet"]),
         ("Remove resnet", ["lenet", "transformer"]),
     ],
 )

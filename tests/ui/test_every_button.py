@@ -33,7 +33,7 @@ BY_HAND = {
     "pages/_ui/line_rows.py _moves": ("line-vertical_align_top-x", "line-arrow_upward-x", "line-arrow_downward-x"),
     "pages/_ui/listed.py head": ("Move up 3. resize", "Move down 1. random_crop", "Remove 1. resize"),
     "pages/_ui/submodel_form.py _buttons": (
-        "Move up transformer", "Move down lenet", "Move to the top transformer", "Remove resnet",
+        "Move up transformer", "Move down lenet", "Move transformer to the top", "Remove resnet",
         "Edit lenet", "Duplicate lenet",
     ),
     "pages/queue.py _device_button": ("Drain cpu", "Use cpu again"),
