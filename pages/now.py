@@ -146,27 +146,25 @@ def _see(failure: Failure, *, dismiss: bool) -> None:
 def _training(active: Sequence[RunView], hybrids: Sequence[ListedHybrid], runs: Sequence[RunView]) -> None:
     if not active:
         st.html(markup.small(tr(NOTHING_RUNS)))
-        if (saving := attention.last_saving(runs)) is not None:
-            st.html(markup.quiet("balance", tr("Last verdict: {words}.", words=_saving_text(saving))))
+        if words := next(filter(None, (arms.saved_text(run.fingerprint, runs) for run in runs)), ""):
+            st.html(markup.quiet("balance", tr("Last verdict: {words}.", words=words)))
         return
     shared = [hybrid for hybrid in hybrids if hybrid.shared]
     for hybrid in shared:
         hybrid_card.draw(hybrid, key="now")
     placed = {member.run_id for hybrid in shared for member in hybrid.members}
     memory = {hybrid.hybrid_id: hybrid.memory_bytes for hybrid in hybrids}
-    savings, ends = attention.savings(runs), frame.service().queue.ends()
+    ends = frame.service().queue.ends()
     alone = [run for run in active if run.run_id not in placed]
     for place, run in enumerate(alone):
-        run_id = run.run_id
-        _active_card(
-            run, ends.get(run_id), memory.get(run_id), savings.get(run_id), "secondary" if place else "primary"
-        )
+        saved = arms.saved_text(run.fingerprint, runs)
+        look: Literal["primary", "secondary"] = "secondary" if place else "primary"
+        _active_card(run, ends.get(run.run_id), memory.get(run.run_id), saved, look)
 
 
 def _active_card(
-    run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None,
-    look: Literal["primary", "secondary"],
-) -> None:  # fmt: skip
+    run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str, look: Literal["primary", "secondary"]
+) -> None:
     with st.container(border=True, key=f"card-{run.run_id}"):
         with st.container(horizontal=True, vertical_alignment="center", key=f"head-card-{run.run_id}"):
             beside = f"{arms.badge(run)}{markup.state_badge(run.state)}{markup.note(arms.way_text(run))}"
@@ -177,12 +175,10 @@ def _active_card(
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
             st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))
-        st.html(
-            _figures(run, ends, memory_bytes, saving) + "".join(submodels.mini(part, run) for part in run.submodels)
-        )
+        st.html(_figures(run, ends, memory_bytes, saved) + "".join(submodels.mini(part, run) for part in run.submodels))
 
 
-def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saving: Saving | None) -> str:
+def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str) -> str:
     """Progress, end, memory and the reason of the turn, as HTML."""
     when = frame.estimate(None, ends) or tr("the end is not known yet")
     if run.state is State.PAUSED:
@@ -190,12 +186,12 @@ def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, savi
     spent = "" if run.elapsed_s is None else tr("{time} so far", time=duration_text(run.elapsed_s))
     first = f'<b>{percent_text(run.progress)}</b><span class="u-ends">{markup.text(when)}</span>{markup.faint(spent)}'
     facts = [wording.device_text(run.device)]
-    if saving is not None:
-        facts.append(tr("peak {memory}", memory=attention.memory_saved_text(saving)))
-    elif memory_bytes is not None or run.peak_memory_bytes is not None:
+    if memory_bytes is not None or run.peak_memory_bytes is not None:
         facts.append(
             tr("{now} now, peak {peak}", now=memory_text(memory_bytes), peak=memory_text(run.peak_memory_bytes))
         )
+    if saved:
+        facts.append(tr("last time {words}", words=saved))
     reason = run.now_reason or tr(wording.STATES[run.state].sentence)
     bar = markup.bar(run.progress, tr("Progress of {name}", name=run.name))
     second = f"<b>{markup.text(reason)}</b>{markup.faint(' · '.join(facts))}"
@@ -238,11 +234,6 @@ def _welcome(cards: Sequence[DeviceCard]) -> None:
         st.html(markup.small(tr(actions.DEMO_HELP)))
         if cards:
             device_card.draw(cards)
-
-
-def _saving_text(saving: Saving) -> str:
-    count = wording.count_text(saving.networks, "network")
-    return f"{count}, {attention.memory_saved_text(saving)}"
 
 
 def _picture(saving: Saving) -> str:

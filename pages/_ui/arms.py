@@ -194,6 +194,26 @@ def difference_text(comparison: Comparison | None, ratio: str) -> str:
     return next((difference(spread, quantity, mode) for mode, spread in known.items() if spread is not None), "")
 
 
+def saved_text(fingerprint: str, runs: Sequence[RunView]) -> str:
+    """What the verdict says of the memory of the newest hybrid that completed such a training; empty without one.
+
+    `runs` are the newest first.
+    """
+    equal = [run for run in runs if fingerprint and run.fingerprint == fingerprint and run.state in ENDED]
+    hybrid = next((run for run in equal if not is_baseline(run) and run.state is State.COMPLETED), None)
+    if hybrid is None or not any(map(is_baseline, equal)):
+        return ""
+    person = signed_in.actor()
+    key = tuple((run.run_id, run.ended_at_s) for run in equal)
+    return _saved_text(hybrid.run_id, key, None if person is None else (person.id, person.role))
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def _saved_text(run_id: str, equal: Sequence[object], person: tuple[str, str] | None) -> str:
+    """Judged once for the same ended runs: a page asks every second."""
+    return difference_text(comparison(run_id), "memory_ratio")
+
+
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
     words = {

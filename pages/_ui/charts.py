@@ -52,18 +52,19 @@ def of_comparison(
     _draw(view, baselines, charts, kind=f"comparison-{quantity}")
 
 
-def of_selection(view: RunView, charts: Callable[[], Sequence[board.Chart]]) -> None:
-    """The charts of runs side by side, `view` being all of them as one."""
-    _draw(view, (), charts, kind="selection")
+def of_selection(view: RunView, sides: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]]) -> None:
+    """The charts of `sides`, `view` being all of them as one."""
+    _draw(view, (), charts, kind="selection", sides=sides)
 
 
 def _draw(
-    view: RunView, baselines: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]], *, kind: str = "run"
-) -> None:
+    view: RunView, baselines: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]], *, kind: str = "run",
+    sides: Sequence[RunView] = (),
+) -> None:  # fmt: skip
     """Draw a board; the browser redraws only the charts that differ from the last ones."""
     person = signed_in.actor()
     audience = None if person is None else (person.id if person.sees_only_own else person.role)
-    arms = tuple((arm.run_id, _beat(arm)) for arm in baselines)
+    arms = tuple((arm.run_id, _beat(arm)) for arm in (*baselines, *sides))
     made = _packed(
         (kind, view.run_id, audience, spoken(), _beat(view), arms),
         lambda: board.packed(board.document(view, charts(), baselines)),

@@ -8,7 +8,7 @@ from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.spec.retention import GIB, Retention, retention_of
+from unifiednn_core.spec.retention import GIB, Retention, retention_of, shortfall
 from unifiednn_core.views import markup, wording
 
 SHOWN = 50
@@ -97,6 +97,8 @@ def _due(rules: Retention, *, tried: bool) -> None:
     due = desk.planned(rules)
     if tried:
         st.html(markup.notice("blue", "visibility", tr("Not saved"), tr("This is what these settings would delete.")))
+    if rules.home_limit_gib and (said := shortfall(rules, due, desk.disk_use().home)):
+        st.html(markup.notice("orange", "warning", tr("The limit cannot be reached"), said))
     if not due:
         if tried or not rules.is_off:
             st.html(markup.small(tr("Nothing is due.")))

@@ -75,9 +75,8 @@ def _certificate(part: SubModelView) -> None:
     if found is None:
         st.html(markup.quiet("hourglass_top", tr("No certificate yet: the file is compared once it is written.")))
         return
-    looks: tuple[str, wording.Colour] = ("verified", "green") if found.holds else ("gpp_bad", "red")
-    verdict = tr("Certificate holds") if found.holds else tr("Certificate does not hold")
-    badge = markup.badge(verdict, *looks, certificate.headline(found))
+    verdict, symbol, colour = certificate.LOOKS[certificate.standing(found)]
+    badge = markup.badge(tr(verdict), symbol, colour, certificate.headline(found))
     rows = "".join(
         f"<dt>{markup.text(tr(certificate.TITLES[one.what]))}</dt>"
         f'<dd title="{markup.text(one.text)}">{markup.text(tr(certificate.OUTCOMES[one.outcome]))}</dd>'

@@ -108,7 +108,7 @@ def _query(choices: RunChoices) -> RunQuery:
 def _columns() -> list[rows.Column]:
     heads = {
         "name": tr("Run"), "state": tr("State"), "owner": tr("Owner"), "parts": tr("Sub-models"),
-        "accuracy": tr("Best accuracy"), "memory": tr("Peak memory"), "verdict": tr("Verdict"),
+        "accuracy": tr("Test accuracy"), "memory": tr("Peak memory"), "verdict": tr("Verdict"),
         "device": tr("Device"), "time": tr("Time"), "submitted": tr("Submitted"),
     }  # fmt: skip
     plain, numbers = {"parts", "verdict"}, {"parts", "accuracy", "memory", "time"}
@@ -128,7 +128,7 @@ def _line(line: RunLine) -> rows.TableLine:
             markup.state_badge(run.state),
             f'<span class="u-clip" title="{markup.text(owners)}">{markup.text(owners)}</span>',
             f"{len(run.submodels):,}",
-            wording.accuracy_text(line.best_accuracy),
+            wording.accuracy_text(line.test_accuracy),
             "-" if run.peak_memory_bytes is None else memory_text(run.peak_memory_bytes),
             markup.text(_verdict(line)) or "-",
             markup.text(wording.device_text(run.device)),

@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.certificate import LOOKS, Standing
 from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
 
 SHA_LENGTH = 12
@@ -210,13 +211,11 @@ def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
     return rows.TableLine(_kept_key(one), one.submodel, [cells[name] for name in names])
 
 
-def _certificate(holds: bool | None) -> str:
-    if holds is None:
+def _certificate(stands: Standing | None) -> str:
+    if stands is None:
         return "-"
-    tip = tr("Separation certificate")
-    if holds:
-        return markup.badge(tr("holds"), "verified", "green", tip)
-    return markup.badge(tr("does not hold"), "gpp_bad", "red", tip)
+    words, symbol, colour = LOOKS[stands]
+    return markup.badge(tr(words), symbol, colour, tr("Separation certificate"))
 
 
 def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
@@ -246,7 +245,8 @@ def _details(one: ShelvedFile) -> str:
     if one.origin is not None:
         what = tr("Trained model") if one.origin.what == "model" else tr("Checkpoint")
         step = "" if one.origin.step is None else f", {tr('step {step}', step=one.origin.step)}"
-        link = _run_link(one.origin.run_id, one.origin.run_name)
+        run_id, name = one.origin.run_id, one.origin.run_name
+        link = _run_link(run_id, name) if one.origin.is_there else markup.text(name or run_id)
         lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
     for use in one.uses[:SHOWN]:
         entry = tr(ENTRIES.get(use.entry, use.entry))

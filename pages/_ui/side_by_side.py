@@ -58,7 +58,7 @@ def _draw(refs: Sequence[str], _live: bool) -> None:
         st.html(warned)
     st.html(selection.figures_table(sides))
     if any(part.loss.x for side in sides for part in side.view.submodels):
-        charts.of_selection(merged(sides), partial(selection.charts, sides))
+        charts.of_selection(merged(sides), [side.view for side in sides], partial(selection.charts, sides))
     _details(sides)
 
 

@@ -124,7 +124,7 @@ def _verified(submodel: SubModelView) -> str:
     """A sign for the certificate of its file."""
     if (found := submodel.certificate) is None:
         return ""
-    symbol, colour = ("verified", "green") if found.holds else ("gpp_bad", "red")
+    _, symbol, colour = certificate.LOOKS[certificate.standing(found)]
     words = markup.text(certificate.headline(found))
     sign = f'<span class="u-icon" style="color:var(--u-{colour})" title="{words}" aria-hidden="true">{symbol}</span>'
     return f'{sign}<span class="u-unseen">{words}</span>'

@@ -47,3 +47,13 @@ def test_the_learning_rate_stands_behind_a_tab_of_the_accuracy_once_it_changes()
     shown = {chart.name: chart.cell for chart in board.of_run(view)}
     assert shown["rate"] == shown["accuracy"] and len(set(shown.values())) == 4
     assert "rate" not in {chart.name for chart in board.of_run(mid_flight())}
+
+
+def test_charts_side_by_side_are_made_anew_when_any_side_changes(made, monkeypatch):
+    monkeypatch.setattr(charts, "_component", lambda: lambda **_: None)
+    monkeypatch.setattr(charts.signed_in, "actor", lambda: None)
+    first, second = ended(), replace(ended(), run_id="r-other")
+    whole = replace(first, run_id="r-done,r-other")
+    for sides in ([first, second], [first, second], [first, replace(second, attempt=second.attempt + 1)]):
+        charts.of_selection(whole, sides, tuple)
+    assert len(made) == 2

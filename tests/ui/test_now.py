@@ -131,8 +131,14 @@ def test_the_devices_show_what_they_have_and_never_a_zero_for_what_is_not_known(
     assert "43 % busy · 3.0 of 8.0 GiB" in words, "in the sidebar"
 
 
-def test_what_merging_saves_stands_at_the_run_that_trains(open_page, service):
-    live = replace(mid_flight(), fingerprint=FINGERPRINT, peak_memory_bytes=329 * 2**20)
-    other = replace(fake_arms.baseline("concurrent"), peak_memory_bytes=726 * 2**20)
-    service.listed = [live, other]
-    assert "peak 329 MiB, 55 % less than concurrent (726 MiB)" in text_of(open_page("now"))
+def test_what_merging_saves_is_what_a_verdict_says(open_page, service):
+    live = replace(mid_flight(), fingerprint=FINGERPRINT, peak_memory_bytes=50 * 2**20)
+    baseline = fake_arms.baseline("concurrent")
+    service.listed = [live, baseline]
+    assert "concurrent" not in text_of(open_page("now")), "the hybrid has just begun"
+    service.listed = [live, fake_arms.hybrid(), baseline]
+    assert "last time 51 % less memory than concurrent" in text_of(open_page("now"))
+    service.listed = [fake_arms.hybrid(), baseline]
+    assert "Last verdict: 51 % less memory than concurrent." in text_of(open_page("now"))
+    service.listed = [fake_arms.hybrid(), replace(baseline, ended_at_s=baseline.ended_at_s + 1, memory_source="GPU")]
+    assert "less memory" not in text_of(open_page("now")), "the verdict withholds it"

@@ -286,6 +286,18 @@ def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(
     assert "does not hold" not in words
 
 
+def test_a_certificate_without_compared_outputs_is_not_green(open_page, service):
+    known = certified(True)
+    known = known.model_copy(update={"compared": (known.compared[0], CertificateCheck(
+        what="outputs", outcome="not compared", text="It was trained on a GPU."))})  # fmt: skip
+    first, *others = ended().submodels
+    service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=known), *others))]
+    words = text_of(open_page("run", run="r-done"))
+    assert "Weights equal, outputs not compared" in words and "Certificate holds" not in words
+    kept = [one for one in service.library.kept() if one.certificate]
+    assert [(one.submodel, one.certificate) for one in kept] == [(first.name, "weights")]
+
+
 def test_a_certificate_that_does_not_hold_is_told_at_the_top(open_page, service):
     first, *others = ended().submodels
     service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=certified(False)), *others))]

@@ -8,7 +8,7 @@ import typer
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
-from unifiednn_core.spec.retention import Retention, retention_of
+from unifiednn_core.spec.retention import Retention, retention_of, shortfall
 
 OFF = "off"
 Days = Annotated[str | None, typer.Option(help=f"Days after the end of a run, or {OFF}.")]
@@ -43,6 +43,8 @@ def retention(
                 ("run", "name", "goes", "frees", "why"),
                 [(one.run.run_id, one.run.name, one.what, memory_text(one.size_bytes), one.why) for one in due],
             )
+        if said := shortfall(rules, due, service.retention.disk_use().home if rules.home_limit_gib else 0):
+            terminal.say(said)
         terminal.say(f"{len(gone)} deleted." if now else f"{len(due)} due." if due else "Nothing is due.")
 
 

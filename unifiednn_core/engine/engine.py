@@ -533,6 +533,8 @@ class Engine:
 
     def _probed(self, job: Job) -> Probes:
         """What a sub-model that has ended makes of a few samples, while the others rest; an error costs only that."""
+        if not job.submodel.placed:
+            return Probes(missing="it was not on its device when it ended")
         try:
             with (
                 self._lanes.parked(), self._stepper.watched(job), devices.preserved(self._device),
@@ -541,6 +543,11 @@ class Engine:
                 return job.submodel.probe()
         except Exception as error:  # the network may raise anything
             traceback.print_exc()
+            with self._stepper.watched(job):
+                healthy = devices.is_healthy(self._device)
+            if not healthy:  # else the next sub-model would be blamed
+                lost = DeviceLost({job.name: job.submodel.steps_done}, *reasons(error))
+                self.device_lost, self._leaving = self.device_lost or lost, True
             return Probes(missing=f"the network could not be run on its first samples ({type(error).__name__})")
 
     def _depart(self, job: Job) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
-from unifiednn_core.base.files import sync
+from unifiednn_core.base.files import holding, sync
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
@@ -89,10 +89,12 @@ def separate(
         failpoints.passing("separation.before_rename")
         if probes is not None:
             sync(work / PROBES)
-            (work / PROBES).replace(probes_path(folder, name))
-        zipped.replace(archive)
         sync(delivery.files[0])
-        delivery.files[0].replace(model_path)
+        with holding(folder, alone=True):  # a certificate of an older export must not replace this one
+            if probes is not None:
+                (work / PROBES).replace(probes_path(folder, name))
+            zipped.replace(archive)
+            delivery.files[0].replace(model_path)
         failpoints.passing("separation.after_rename")
         sync(folder)
         return Separated(archive, archive.stat().st_size, model_path, digest)

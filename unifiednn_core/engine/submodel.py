@@ -171,6 +171,11 @@ class SubModel:
         """Kinds of device that it was trained on, this one last; several may give other bits than one."""
         return device_kinds.joined(self._earlier_kinds, device_kinds.here(self.device, self._threads))
 
+    @property
+    def placed(self) -> bool:
+        """Whether it is on its device; one that is paused is not."""
+        return self._placed
+
     @contextmanager
     def world(self) -> Iterator[None]:
         """Swap in this sub-model's RNG and device state; on exit save the RNG state and drop the gradients."""

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.base.files import move
+from unifiednn_core.base.files import holding, sync
 from unifiednn_core.base.visible import visible
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.kinds import Kind
@@ -125,10 +125,13 @@ def _put_in(archive: Path, folder: Path, certificate: Certificate, inode: int) -
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as file:
         for member in sorted(path for path in folder.iterdir() if path != written):
             file.write(member, member.name)
-    if archive.stat().st_ino != inode:
-        raise HostileFile("The zip was written again meanwhile.")
     size_bytes = written.stat().st_size
-    move(written, archive)
+    sync(written)  # takes seconds for a large one
+    with holding(archive.parent, alone=True):  # as the export does while it renames
+        if archive.stat().st_ino != inode:
+            raise HostileFile("The zip was written again meanwhile.")
+        written.replace(archive)
+    sync(archive.parent)
     return size_bytes
 
 

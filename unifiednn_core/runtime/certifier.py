@@ -68,11 +68,9 @@ class Certifier:
 
     def tick(self) -> None:
         """Make the certificate that waits longest, unless a baseline is measured, whose figures it would change."""
-        due = self._store.runs.uncertified(self._clock.utc_s())
-        if not due or self._store.runs.measuring():
-            return
-        with self._alone(wait=False) as first:
-            if first:
+        with self._alone(wait=False) as first:  # what is due is read inside, else two processes make the same one
+            due = self._store.runs.uncertified(self._clock.utc_s()) if first else []
+            if due and not self._store.runs.measuring():
                 self._make(*due[0])
 
     def _watch(self) -> None:
@@ -106,6 +104,9 @@ class Certifier:
             return
         except IntakeFailed as error:
             cause = str(error)
+        except Exception as error:  # else this one would stay the first for ever, and no other would get any
+            _log.exception("The certificate of %s of run %s could not be made.", row.name, row.run_id)
+            cause = f"An unexpected error: {type(error).__name__}."
         else:
             failpoints.passing("certificate.before_record")
             if report.certificate is not None:

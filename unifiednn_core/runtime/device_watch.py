@@ -8,14 +8,15 @@ from unifiednn_core.machine.device_samples import DeviceSampler
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY
 
-PERIOD_S = 2.0
+PERIOD_S, IDLE_S = 2.0, 10.0
+"""Between samples, while something trains and while nothing does."""
 PATIENCE_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class DeviceWatch:
-    """Samples the devices of a store every two seconds. `start` begins the thread, `sample` is one look."""
+    """Samples the devices of a store, every two seconds while something trains; `start` begins the thread."""
 
     def __init__(self, store: Store, sampler: DeviceSampler | None = None):
         self._store, self._sampler = store, sampler or DeviceSampler()
@@ -35,8 +36,8 @@ class DeviceWatch:
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
 
-    def sample(self) -> None:
-        """Write one sample of each device that is there."""
+    def sample(self) -> bool:
+        """Write one sample of each device that is there; returns whether something trains."""
         devices = [row.device for row in self._store.devices.all() if row.state != AWAY]
         held, sizes = self._store.workers.held(), self._store.telemetry.memory_now()
         workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
@@ -44,12 +45,13 @@ class DeviceWatch:
         found = self._sampler.sample(devices, workers, own_bytes)
         if found:
             self._store.device_samples.write(map(asdict, found))
+        return bool(held)
 
     def _watch(self) -> None:
-        troubled = False
-        while not self._stop.wait(PERIOD_S):
+        troubled, period_s = False, PERIOD_S
+        while not self._stop.wait(period_s):
             try:
-                self.sample()
+                period_s = PERIOD_S if self.sample() else IDLE_S
                 troubled = False
             except Exception:  # a full disk or a locked store: figures of devices are no reason to stop
                 if not troubled:

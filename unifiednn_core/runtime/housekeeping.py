@@ -10,7 +10,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.disk import disk_use, size_of
 from unifiednn_core.runtime import removal
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.retention import Due, Kept, Retention, due
+from unifiednn_core.spec.retention import Due, Kept, Retention, due, shortfall
 from unifiednn_core.store import Store
 
 PERIOD_S = 3600.0
@@ -74,8 +74,11 @@ def planned(home: Home, store: Store, clock: Clock, retention: Retention) -> tup
 
 def apply(home: Home, store: Store, clock: Clock) -> tuple[Due, ...]:
     """Delete what is due, with a line in the audit log each; returns what went."""
-    gone = []
-    for one in planned(home, store, clock, retention_in(store)):
+    gone, rules = [], retention_in(store)
+    found = planned(home, store, clock, rules)
+    if said := shortfall(rules, found, 0 if rules.home_limit_bytes is None else disk_use(home).home):
+        store.people.note(person=WHO, role=ROLE, action="home_limit", subject=said, outcome="failed: BadInput")
+    for one in found:
         run_id = one.run.run_id
         action = "delete_run" if one.what == "run" else "delete_checkpoints"
         try:

@@ -3,13 +3,17 @@
 A crash leaves at most a mark; `finish` does the rest, at the next start at the latest.
 """
 
+import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.files import holding, sync
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
+
+_HIDDEN = "checkpoints-removed-"
 
 
 def remove_run(home: Home, store: Store, run_id: str) -> None:
@@ -25,12 +29,18 @@ def remove_run(home: Home, store: Store, run_id: str) -> None:
 def remove_checkpoints(home: Home, store: Store, run_id: str) -> None:
     """Delete the checkpoints of a run that has ended. Raises `NotFound` and `BadInput`.
 
-    After a crash the rows still name them, so the next pass finds them again.
+    The folder gets another name together with the rows; `finish` deletes one that a crash has left.
     """
-    store.removals.require_ended(run_id)
-    _erase(home.run(run_id) / "checkpoints")
-    failpoints.passing("removal.after_files")
-    store.removals.drop_checkpoints(run_id)
+    folder = home.run(run_id) / "checkpoints"
+    hidden = folder.with_name(f"{_HIDDEN}{secrets.token_hex(4)}")
+
+    def hide() -> None:
+        with suppress(FileNotFoundError):
+            folder.rename(hidden)
+
+    store.removals.drop_checkpoints(run_id, hide)
+    failpoints.passing("removal.after_mark")
+    _erase(hidden)
 
 
 def remove_file(home: Home, store: Store, sha256: str, owner: str, *, for_all: bool) -> None:
@@ -47,6 +57,8 @@ def finish(home: Home, store: Store) -> None:
     """Finish the deletions that a crash has interrupted."""
     for run_id in store.removals.marked_runs():
         _finish_run(home, store, run_id)
+    for hidden in (home.root / "runs").glob(f"*/{_HIDDEN}*"):
+        _erase(hidden)
     if store.removals.marked_files():
         with holding(home.files, alone=True):
             for sha256 in store.removals.marked_files():  # an import may have brought one back meanwhile
@@ -76,5 +88,9 @@ def _tidy_hybrids(home: Home, store: Store) -> None:
 def _erase(folder: Path) -> None:
     """Delete a folder durably; raises `OSError` for anything but that it is gone."""
     if folder.is_dir():
-        shutil.rmtree(folder)
+        try:
+            shutil.rmtree(folder)
+        except OSError:  # a certificate was put in there meanwhile
+            if folder.is_dir():
+                shutil.rmtree(folder)
         sync(folder.parent)

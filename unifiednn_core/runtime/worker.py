@@ -241,7 +241,8 @@ class Worker:
                     self._work_mark.set(lane, name, f"step {step}")
                 return LOST
             [name] = steps
-            self._store.runs.fail_submodel(*self._address(name), cause, remedy)
+            if name in self._reporter.open:  # one that has ended keeps its end: its probes ended the device
+                self._store.runs.fail_submodel(*self._address(name), cause, remedy)
             return STUCK  # the device works for a new process, which continues the others
         if self._reporter.pause is not None:
             return self._paused(self._reporter.pause)

@@ -17,7 +17,7 @@ from unifiednn_core.views.people import view_of
 
 SHOWN_S, EVERY_S = 600.0, 10.0
 """How much of the past a card shows, and how finely."""
-FRESH_S = 10.0
+FRESH_S = 25.0
 """An older sample says nothing about now."""
 MEMORY_STEP, UTILISATION_STEP = 0.05, 0.1
 """How finely those see the use of a device who may not know about the work of others."""

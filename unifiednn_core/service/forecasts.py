@@ -1,5 +1,6 @@
 """Forecasts for one person: of a spec under every policy, of a change of a run, and the one that a run keeps."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -50,6 +51,7 @@ MOST_FORECAST = 100
 """Sub-models of a spec whose end is foreseen under every policy: that costs CPU seconds of a server for everybody."""
 FORECAST = "forecast"
 """Entry of a run's environment."""
+_log = logging.getLogger(__name__)
 
 
 def require_few(spec: RunSpec) -> None:
@@ -130,8 +132,24 @@ class Forecasts:
     ) -> None:
         """Keep a new forecast for a run that was just changed so; nothing changes if seconds are unknown.
 
-        `timed` are seconds per step of a newcomer, by memory key.
+        `timed` are seconds per step of a newcomer, by memory key. An error is logged: the change itself is accepted.
         """
+        try:
+            self._renew(run_id, policy, priorities, epochs, order, timed)
+        except Exception:  # such as one of a third party's policy
+            _log.exception("The forecast of run %s could not be renewed.", run_id)
+
+    # -- inside
+
+    def _renew(
+        self,
+        run_id: str,
+        policy: PolicySpec | None,
+        priorities: Mapping[str, int] | None,
+        epochs: Mapping[str, int] | None,
+        order: Sequence[str] | None,
+        timed: Mapping[str, float] | None,
+    ) -> None:
         run, rows = self._store.runs.get(run_id)
         if run.shared or run.mode != HYBRID:
             return
@@ -152,9 +170,7 @@ class Forecasts:
             policy=asked.name, finish_s=finish_s, makespan_s=max(finish_s.values()),
             mean_turnaround_s=sum(finish_s.values()) / len(finish_s), basis="measured", renewed=True,
         ).document  # fmt: skip
-        self._store.runs.update(run_id, environment={**run.environment, FORECAST: document})
-
-    # -- inside
+        self._store.runs.note_fact(run_id, FORECAST, document)
 
     def _ends(
         self,

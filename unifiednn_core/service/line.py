@@ -68,14 +68,19 @@ class Line:
         self._until_s = -math.inf
 
     def now(self) -> Outlook:
-        """The line and its forecast, at most a moment old."""
-        with self._lock:
+        """The line and its forecast, at most a moment old; the last one while somebody else makes a new one."""
+        known = self._known
+        if not self._lock.acquire(blocking=known is None) and known is not None:
+            return known
+        try:
             begun_s = self._clock.monotonic_s()
             if self._known is None or begun_s >= self._until_s:
                 self._known = outlook_of(self._look(), self._turns)
                 took_s = self._clock.monotonic_s() - begun_s
                 self._until_s = begun_s + max(KEPT_S, took_s / SHARE_OF_TIME)
             return self._known
+        finally:
+            self._lock.release()
 
     def forget(self) -> None:
         """Look again next time, because something has just changed."""

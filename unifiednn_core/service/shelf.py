@@ -17,6 +17,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.uses import files_of
+from unifiednn_core.views.certificate import standing_of
 from unifiednn_core.views.library import FileUse, KeptModel, Lineage, Origin, ShelvedFile
 from unifiednn_core.views.runs import FileView
 
@@ -72,12 +73,13 @@ class Shelf:
                     continue
                 same = {"run_id": run.id, "run_name": run.name, "submodel": part.name, "number": part.number,
                         "state": State(part.state), "test_accuracy": part.test_accuracy}  # fmt: skip
+                known = certified.get((run.id, part.name))
                 if part.artifact is not None:
                     found.append(
                         KeptModel(
                             **same, what="model", filename=part.artifact, size_bytes=part.artifact_bytes or 0,
                             at_s=part.artifact_at_s or run.created_at_s, state_sha256=part.state_sha256 or "",
-                            certificate=certified.get((run.id, part.name)),
+                            certificate=None if known is None else standing_of(*known),
                         )
                     )  # fmt: skip
                 if part.checkpoint_step is not None:

@@ -73,7 +73,8 @@ def due(retention: Retention, runs: Iterable[Kept], home_bytes: int, now_s: floa
     """What is to be deleted now, the oldest first.
 
     `runs` are those that have ended, `home_bytes` is the size of the home folder. By age first; what the limit asks for
-    beyond that takes checkpoints of the oldest runs, then the oldest runs.
+    beyond that takes checkpoints of the oldest runs, then the oldest runs, none younger than a day. It takes nothing if
+    all that could not reach the limit: `shortfall` says so.
     """
     found: dict[str, Due] = {}
     ordered = sorted(runs, key=lambda run: (run.ended_at_s, run.run_id))
@@ -88,14 +89,29 @@ def due(retention: Retention, runs: Iterable[Kept], home_bytes: int, now_s: floa
     if limit_bytes is not None:
         why = f"The home folder exceeds {retention.home_limit_gib:g} GiB."
         over_bytes = home_bytes - limit_bytes - sum(one.size_bytes for one in found.values())
-        for what in ("checkpoints", "run"):
-            for run in ordered:
-                before = found.get(run.run_id)
-                gain = Due(run, what, why)
-                more_bytes = gain.size_bytes - (before.size_bytes if before else 0)
-                if over_bytes > 0 and more_bytes > 0:
-                    found[run.run_id], over_bytes = gain, over_bytes - more_bytes
+        mature = [run for run in ordered if now_s - run.ended_at_s >= DAY_S]
+        most = {run.run_id: run.checkpoint_bytes for run in ordered} | {run.run_id: run.size_bytes for run in mature}
+        reach_bytes = sum(most.values()) - sum(min(one.size_bytes, most[key]) for key, one in found.items())
+        if reach_bytes < over_bytes:
+            over_bytes = 0
+        gains = [*(Due(run, "checkpoints", why) for run in ordered), *(Due(run, "run", why) for run in mature)]
+        for gain in gains:
+            before = found.get(gain.run.run_id)
+            more_bytes = gain.size_bytes - (before.size_bytes if before else 0)
+            if over_bytes > 0 and more_bytes > 0:
+                found[gain.run.run_id], over_bytes = gain, over_bytes - more_bytes
     return tuple(found[run.run_id] for run in ordered if run.run_id in found)
+
+
+def shortfall(retention: Retention, found: Iterable[Due], home_bytes: int) -> str:
+    """Why the home folder stays above its limit after these deletions, as sentences; empty if it does not."""
+    limit_bytes = retention.home_limit_bytes
+    if limit_bytes is None or home_bytes - sum(one.size_bytes for one in found) <= limit_bytes:
+        return ""
+    return (
+        f"The home folder stays above {retention.home_limit_gib:g} GiB: deleting every run that may go would not reach "
+        "it, so no run goes for that. Delete files of the library, or raise the limit."
+    )
 
 
 def _older(age_days: float, limit_days: float | None) -> bool:

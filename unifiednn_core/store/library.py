@@ -94,7 +94,10 @@ class Library:
         asked = select(FileOwnerRow.sha256, FileOwnerRow.origin)
         with self._database.read() as session:
             rows = session.execute(asked if owner is None else asked.where(FileOwnerRow.owner == owner))
-            return {sha256: origin for sha256, origin in rows if origin}
+            found = {sha256: origin for sha256, origin in rows if origin}
+            named = {origin["run_id"] for origin in found.values()}
+            there = set(session.scalars(select(RunRow.id).where(RunRow.id.in_(named), RunRow.removed_at_s.is_(None))))
+            return {sha256: {**origin, "is_there": origin["run_id"] in there} for sha256, origin in found.items()}
 
     def taken_from(self, run_id: str, owner: str | None) -> list[str]:
         """Names of files that were taken from a run, with an `owner` only of theirs."""
@@ -102,12 +105,19 @@ class Library:
         with self._database.read() as session:
             return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
 
-    def certified(self) -> dict[tuple[str, str], bool]:
-        """Whether the certificate of a trained model holds, by run and sub-model; those without one are left out."""
+    def certified(self) -> dict[tuple[str, str], tuple[bool, dict[str, str]]]:
+        """Whether the certificate of a trained model holds, and the outcome of each thing that it compared.
+
+        By run and sub-model; those without one are left out.
+        """
         holds = SubModelRow.certificate["holds"].as_boolean()
         with self._database.read() as session:
-            rows = session.execute(select(SubModelRow.run_id, SubModelRow.name, holds).where(holds.is_not(None)))
-            return {(run_id, name): bool(value) for run_id, name, value in rows}
+            compared = SubModelRow.certificate["compared"]
+            asked = select(SubModelRow.run_id, SubModelRow.name, holds, compared).where(holds.is_not(None))
+            return {
+                (run_id, name): (bool(value), {one["what"]: one["outcome"] for one in found or ()})
+                for run_id, name, value, found in session.execute(asked)
+            }
 
     def owner_counts(self) -> dict[str, int]:
         """How many people have each file."""

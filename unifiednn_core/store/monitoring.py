@@ -40,11 +40,11 @@ class Monitoring:
         live = func.count(HybridRow.heartbeat_at_s)  # of those that are not null
         with self._database.read() as session:
             workers, restarts = session.execute(select(live, func.sum(HybridRow.recoveries))).one()
-            parts = session.execute(
-                select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done)).group_by(SubModelRow.state)
-            ).all()
+            of_state = select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done))
+            seen = of_state.join(RunRow, RunRow.id == SubModelRow.run_id).where(kept)
+            parts = session.execute(seen.group_by(SubModelRow.state)).all()
             return Counts(
-                runs=dict(session.execute(by_state).tuples().all()),
+                runs={row[0]: row[1] for row in session.execute(by_state)},
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),
                 workers=workers or 0,

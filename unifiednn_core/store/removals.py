@@ -4,6 +4,8 @@ A deletion first marks a row: from then on nobody sees it. Then its files go, th
 crash is finished by `runtime.removal.finish`.
 """
 
+from collections.abc import Callable
+
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
@@ -46,19 +48,20 @@ class Removals:
             run.removed_at_s = self._clock.utc_s()
         failpoints.passing("removal.after_mark")
 
-    def require_ended(self, run_id: str) -> None:
-        """Raise `BadInput` for a run that still needs its checkpoints, and `NotFound`."""
-        with self._database.read() as session:
+    def drop_checkpoints(self, run_id: str, hide: Callable[[], object]) -> None:
+        """Forget the checkpoints of a run, and `hide` their folder in the same transaction, before or after any retry.
+
+        Raises `BadInput` for a run that still needs them, and `NotFound`.
+        """
+        names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
+        with self._database.write() as session:
             run = run_of(session, run_id)
             if run.state in NEEDS:
                 raise BadInput.of("Not ended", run_id, f"'{run.name}' is {run.state}.", "Stop it first.")
-
-    def drop_checkpoints(self, run_id: str) -> None:
-        """Forget the checkpoints of a run."""
-        names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
-        with self._database.write() as session:
             for row in session.scalars(select(SubModelRow).where(SubModelRow.run_id == run_id)):
                 row.assign(dict.fromkeys(names))
+            session.flush()
+            hide()
 
     def mark_file(self, sha256: str, owner: str, *, for_all: bool) -> bool:
         """Take a file from its owner, or from all owners; True if nobody has it any more, so that its bytes go.

@@ -214,6 +214,12 @@ class Runs:
         with self._database.write() as session:
             run_of(session, run_id).assign(values)
 
+    def note_fact(self, run_id: str, name: str, fact: object) -> None:
+        """Set one entry of a run's environment; the others stay as they are now."""
+        with self._database.write() as session:
+            run = run_of(session, run_id)
+            run.environment = {**run.environment, name: fact}
+
     def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
         """Record the exported model of a sub-model; its certificate is to be made."""
         now_s = self._clock.utc_s()
@@ -224,7 +230,8 @@ class Runs:
     def uncertified(self, until_s: float) -> list[tuple[RunRow, SubModelRow]]:
         """Sub-models whose certificate is to be made by then, the longest waiting first."""
         asked = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-        asked = asked.where(SubModelRow.certify_at_s <= until_s).order_by(SubModelRow.certify_at_s)
+        asked = asked.where(SubModelRow.certify_at_s <= until_s, RunRow.removed_at_s.is_(None))
+        asked = asked.order_by(SubModelRow.certify_at_s)
         with self._database.read() as session:
             return [(run, row) for run, row in session.execute(asked)]
 

@@ -1,17 +1,14 @@
-"""What an operator looks for first: failures that nobody has seen, and what merging saves. Pure."""
+"""What an operator looks for first: failures that nobody has seen, and who holds a device. Pure."""
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import BASELINES, Mode
-from unifiednn_core.store.schema import HYBRID
+from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, latest, shown_progress
 from unifiednn_core.views.hybrids import ListedHybrid
 from unifiednn_core.views.runs import RunView
@@ -89,7 +86,7 @@ def why_failed(run: RunView) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """A hybrid against an equal baseline that has completed."""
+    """A hybrid against a baseline of equal training."""
 
     run_id: str
     mode: Mode
@@ -101,43 +98,6 @@ class Saving:
     baseline_s: float | None = None
     source: str = ""
     """File that the figures come from; empty for runs of this installation."""
-
-
-def savings(runs: Sequence[RunView]) -> dict[str, Saving]:
-    """What each hybrid saves so far against a completed baseline of equal training, by run; the first kind known."""
-    found = {}
-    comparable = sorted((run for run in runs if run.fingerprint), key=lambda run: run.fingerprint)
-    for _, group in groupby(comparable, key=lambda run: run.fingerprint):
-        equal = list(group)
-        done = [run for run in equal if run.state is State.COMPLETED and run.peak_memory_bytes]
-        baseline = next((run for mode in BASELINES for run in done if run.mode == mode), None)
-        for run in equal if baseline is not None else ():
-            if run.mode == HYBRID and run.peak_memory_bytes and baseline is not None and baseline.peak_memory_bytes:
-                found[run.run_id] = Saving(
-                    run_id=run.run_id, mode=baseline.mode, networks=len(run.submodels),
-                    hybrid_bytes=run.peak_memory_bytes, baseline_bytes=baseline.peak_memory_bytes,
-                    hybrid_s=run.makespan_s, baseline_s=baseline.makespan_s,
-                )  # fmt: skip
-    return found
-
-
-def last_saving(runs: Sequence[RunView]) -> Saving | None:
-    """The newest completed hybrid with a verdict; `runs` are the newest first."""
-    known = savings(runs)
-    return next((known[run.run_id] for run in runs if run.state is State.COMPLETED and run.run_id in known), None)
-
-
-def memory_saved_text(saving: Saving) -> str:
-    """Both peaks with their difference: "329 MiB, 55 % less than concurrent (726 MiB)"."""
-    ratio = saving.hybrid_bytes / saving.baseline_bytes
-    change = abs(ratio - 1)
-    sizes = {"size": memory_text(saving.hybrid_bytes), "other": memory_text(saving.baseline_bytes)}
-    if change < 0.005:
-        return tr("{size}, as much as {mode} ({other})", mode=saving.mode, **sizes)
-    share = f"{100 * change:.0f} %"
-    if ratio < 1:
-        return tr("{size}, {share} less than {mode} ({other})", share=share, mode=saving.mode, **sizes)
-    return tr("{size}, {share} more than {mode} ({other})", share=share, mode=saving.mode, **sizes)
 
 
 def ends_of(hybrid: ListedHybrid) -> Estimate | None:

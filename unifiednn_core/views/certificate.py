@@ -3,12 +3,16 @@
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
 from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Certificate
+from unifiednn_core.views.wording import Colour
+
+Standing = Literal["equal", "weights", "differs"]
+"""How a certificate stands: all is equal, the weights are but outputs were not compared, or something differs."""
 
 TITLES: Final = {
     "files": "Files",
@@ -19,6 +23,22 @@ TITLES: Final = {
 """What was compared; keys of `tr`."""
 OUTCOMES: Final = {"equal": "equal, bit for bit", "differs": "differs", "not compared": "not compared"}
 """Keys of `tr`."""
+LOOKS: Final[Mapping[Standing, tuple[str, str, Colour]]] = {
+    "equal": ("Certificate holds", "verified", "green"),
+    "weights": ("Weights equal, outputs not compared", "rule", "blue"),
+    "differs": ("Certificate does not hold", "gpp_bad", "red"),
+}
+"""Words, which are keys of `tr`, symbol and colour."""
+
+
+def standing_of(holds: bool, outcomes: Mapping[str, str]) -> Standing:
+    """How a certificate stands; `outcomes` are by what was compared."""
+    return "differs" if not holds else "equal" if outcomes.get("outputs") == "equal" else "weights"
+
+
+def standing(certificate: Certificate) -> Standing:
+    """How a certificate stands."""
+    return standing_of(certificate.holds, {one.what: one.outcome for one in certificate.compared})
 
 
 def certificate_of(document: Mapping[str, Any] | None) -> Certificate | None:
@@ -37,9 +57,9 @@ def _parsed(text: str) -> Certificate | None:
 
 def headline(certificate: Certificate) -> str:
     """One sentence in the viewer's language."""
-    if not certificate.holds:
+    stands = standing(certificate)
+    if stands == "differs":
         return tr("The file of {name} is not what the hybrid trained.", name=certificate.submodel)
-    outputs = [one.outcome for one in certificate.compared if one.what == "outputs"]
-    if outputs == ["equal"]:
+    if stands == "equal":
         return tr("The file of {name} computes exactly what the hybrid computed.", name=certificate.submodel)
     return tr("The file of {name} holds exactly the weights that the hybrid trained.", name=certificate.submodel)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.views.certificate import Standing
 from unifiednn_core.views.runs import FileView
 
 
@@ -57,6 +58,8 @@ class Origin:
     what: Literal["model", "checkpoint"]
     step: int | None = None
     """Of a checkpoint."""
+    is_there: bool = True
+    """Whether the run still is there to be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +116,8 @@ class KeptModel:
     step: int | None = None
     test_accuracy: float | None = None
     state_sha256: str = ""
-    certificate: bool | None = None
-    """Of a model: whether its certificate holds; None without one."""
+    certificate: Standing | None = None
+    """Of a model: how its certificate stands; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

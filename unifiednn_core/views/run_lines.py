@@ -17,8 +17,8 @@ class RunLine:
     """Ended runs that it can be compared with, as a key that changes with them; empty without any."""
 
     @property
-    def best_accuracy(self) -> float | None:
-        """Best test accuracy of its sub-models."""
+    def test_accuracy(self) -> float | None:
+        """Highest of the newest test accuracies of its sub-models."""
         return max((part.test_accuracy for part in self.run.submodels if part.test_accuracy is not None), default=None)
 
 

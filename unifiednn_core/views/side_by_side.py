@@ -94,7 +94,7 @@ def merged(sides: Sequence[Side]) -> RunView:
 def figures(sides: Sequence[Side]) -> list[Figure]:
     """Figures that at least one side has."""
     views = [side.view for side in sides]
-    accuracies = [[p.test_accuracy for p in view.submodels if p.test_accuracy is not None] for view in views]
+    accuracies = [[y for p in view.submodels for y in (*p.test_accuracy_curve.y, p.test_accuracy)] for view in views]
     losses = [[p.train_loss for p in view.submodels if p.train_loss is not None] for view in views]
     found = [
         Figure("Sub-models", tuple(float(len(view.submodels)) for view in views), "{:.0f}".format),
@@ -105,8 +105,14 @@ def figures(sides: Sequence[Side]) -> list[Figure]:
         Figure("CPU seconds", tuple(_cpu_s(side) for side in sides), duration_text),
         Figure("GPU seconds", _of_runs(sides, lambda view: view.gpu_s), duration_text),
         Figure("Energy", _of_runs(sides, lambda view: view.energy_j), energy_text),
-        Figure("Best test accuracy", tuple(max(known, default=None) for known in accuracies), percent_text),
-        Figure("Lowest training loss", tuple(min(known, default=None) for known in losses), "{:.4g}".format),
+        Figure(
+            "Best test accuracy",
+            tuple(max((y for y in found if y is not None), default=None) for found in accuracies),
+            percent_text,
+        ),
+        Figure(
+            "Lowest training loss, last epoch", tuple(min(known, default=None) for known in losses), "{:.4g}".format
+        ),
         Figure("Other work on the processors", tuple(view.others_share for view in views), percent_text),
     ]
     return [figure for figure in found if any(value is not None for value in figure.values)]

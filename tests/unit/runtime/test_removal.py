@@ -13,15 +13,19 @@ from sqlalchemy import inspect, text
 
 from tests.clock import SimulatedClock
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.errors import BadInput, HostileFile, NotFound
 from unifiednn_core.base.paths import Home
+from unifiednn_core.preflight import certify
+from unifiednn_core.preflight.report import Certificate, CertifyJob
 from unifiednn_core.runtime import removal
+from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import Base, HybridRow, RunRow, SubModelRow
 from unifiednn_core.store.telemetry import TelemetryRows
 
 FILES, RUNS, PEOPLE = range(4), ("r0", "r1", "r2"), ("ann", "bob")
+CERTIFICATE = Certificate(submodel="a", model="a.pt2", made_at_s=0.0, holds=True, compared=(), state_sha256="")
 OPEN = {State.QUEUED.value, State.INTERRUPTED.value}
 
 
@@ -225,3 +229,97 @@ def test_a_hybrid_of_several_runs_goes_with_the_last_of_them(home: Home) -> None
         store.hybrids.get(hybrid_id)
     assert inspect(store._database._engine).get_table_names()
     store.close()
+
+
+def test_checkpoints_and_their_rows_go_together_and_a_kill_heals(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry comes before, and then is refused, or after, and then writes into a folder of its own."""
+    store = Store.open(home.create(), SimulatedClock())
+    house, folder = House(home, store), home.run("r0") / "checkpoints"
+    house.import_file(0, "ann")
+    house.submit("r0", 0, "ann")
+    with pytest.raises(BadInput):
+        removal.remove_checkpoints(home, store, "r0")
+    assert folder.is_dir()
+    house.end("r0")
+
+    def passing(point: str) -> None:
+        if point == "removal.after_mark":
+            (folder / "a").mkdir(parents=True)
+            (folder / "a" / "new").write_bytes(b"x")
+            raise Killed
+
+    monkeypatch.setattr(failpoints, "passing", passing)
+    with pytest.raises(Killed):
+        removal.remove_checkpoints(home, store, "r0")
+    monkeypatch.undo()
+    removal.finish(home, store)
+    assert [path.name for path in folder.rglob("*")] == ["a", "new"]
+    assert {path.name for path in home.run("r0").iterdir()} == {"checkpoints", "models"}
+    store.close()
+
+
+def test_a_run_that_is_being_deleted_is_not_counted_nor_certified_and_is_erased_at_a_second_try(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(home.create(), SimulatedClock())
+    house, later_s = House(home, store), 1e12
+    house.import_file(0, "ann")
+    house.submit("r0", 0, "ann")
+    house.end("r0")
+    store.runs.record_artifact("r0", "a", artifact="a.zip")
+    assert store.monitoring.counts().submodels and store.runs.uncertified(later_s)
+    store.removals.mark_run("r0")
+    assert not store.monitoring.counts().submodels and not store.runs.uncertified(later_s)
+    rmtree, tries = removal.shutil.rmtree, []
+
+    def meets_a_certifier(path: Path) -> None:
+        tries.append(path)
+        if len(tries) == 1:
+            raise OSError("Directory not empty")
+        rmtree(path)
+
+    monkeypatch.setattr(removal.shutil, "rmtree", meets_a_certifier)
+    removal.finish(home, store)
+    assert len(tries) == 2 and not home.run("r0").exists()
+    store.close()
+
+
+def test_an_unexpected_error_delays_one_certificate_and_what_is_due_is_read_under_the_lock(home: Home) -> None:
+    store = Store.open(home.create(), SimulatedClock())
+    house = House(home, store)
+    house.import_file(0, "ann")
+    for run_id in ("r0", "r1"):
+        house.submit(run_id, 0, "ann")
+        store.runs.record_artifact(run_id, "a", artifact="file")
+    certifier, asked = Certifier(home, store, store.runs._clock), list[str]()
+
+    def job(run: RunRow, row: SubModelRow) -> CertifyJob:
+        with certifier._alone(wait=False) as free:
+            assert not free
+        asked.append(run.id)
+        raise ZeroDivisionError
+
+    certifier._job = job  # type: ignore[method-assign]
+    certifier.tick()
+    certifier.tick()
+    assert sorted(asked) == ["r0", "r1"]
+    store.close()
+
+
+def test_an_older_zip_never_replaces_a_newer_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export comes while the zip with the certificate is flushed to disk."""
+    archive, work, fsync = tmp_path / "models" / "a.zip", tmp_path / "work", os.fsync
+    archive.parent.mkdir()
+    work.mkdir()
+    archive.write_bytes(b"old")
+
+    def meanwhile(handle: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        newer = tmp_path / "newer"
+        newer.write_bytes(b"new")
+        newer.replace(archive)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with pytest.raises(HostileFile):
+        certify._put_in(archive, work, CERTIFICATE, archive.stat().st_ino)
+    assert archive.read_bytes() == b"new"

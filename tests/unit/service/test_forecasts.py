@@ -127,3 +127,24 @@ def test_a_forecast_takes_so_many_sub_models_and_no_more(here: World, monkeypatc
     finish_s_of(here, ALICE, sha("a"), sha("b"))
     with pytest.raises(BadInput, match="3 sub-models"):
         finish_s_of(here, ALICE, sha("a"), sha("b"), sha("c"))
+
+
+def test_a_forecast_keeps_what_was_added_meanwhile_and_never_refuses_the_change(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trains(here)
+    ends = room.Forecasts._ends
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        here.store.runs.update(SHARED, environment={"files": {"new": {"model": "net.pt2"}}})
+        return ends(*given, **named)
+
+    monkeypatch.setattr(room.Forecasts, "_ends", meanwhile)
+    here.of(OPERATOR).runs.set_policy(SHARED, FCFS)
+    assert {"files", room.FORECAST} <= set(here.store.runs.get(SHARED)[0].environment)
+
+    def broken(*given: Any, **named: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(room.Forecasts, "_ends", broken)
+    here.of(OPERATOR).runs.set_policy(SHARED, FCFS)  # accepted

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.spec.retention import DAY_S, GIB, Kept, Retention, due
+from unifiednn_core.spec.retention import DAY_S, GIB, Kept, Retention, due, shortfall
 
 NOW_S = 1000 * DAY_S
 RUNS = st.lists(
@@ -31,5 +31,9 @@ def test_what_is_too_old_goes_and_the_limit_takes_the_oldest_first(runs, keep, c
             assert (one is not None and one.what == "checkpoints") == old
     left = home_bytes - sum(one.size_bytes for one in found)
     if limit is not None and left > rules.home_limit_bytes:
-        assert all(run.size_bytes == 0 or gone[run.run_id].what == "run" for run in runs), "nothing more could go"
+        assert all("GiB" not in one.why for one in found), "what cannot reach the limit takes nothing"
+        assert shortfall(rules, found, home_bytes)
+    for one in found:
+        young = NOW_S - one.run.ended_at_s < DAY_S
+        assert not (young and one.what == "run" and "GiB" in one.why), "models of a day stay"
     assert [one.run.ended_at_s for one in found] == sorted(one.run.ended_at_s for one in found)

@@ -1,5 +1,6 @@
 """Samples of devices in the store: the last quarter of an hour, whoever writes them."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from tests.clock import SimulatedClock
@@ -71,6 +72,20 @@ def test_the_watch_knows_our_workers_and_what_they_hold(store: Store, clock: Sim
     watch.sample()
     assert sampler.asked == (["cpu"], {4711}, {"cpu": 20})
     assert store.device_samples.newest()["cpu"].free_bytes == 1
+
+
+def test_a_watch_looks_seldom_while_nothing_trains(store: Store, monkeypatch: Any) -> None:
+    watch = DeviceWatch(store, Sampler())  # type: ignore[arg-type]
+    trains, waited = [True, True, False, True], []
+
+    def wait(period_s: float) -> bool:
+        waited.append(period_s)
+        return not trains
+
+    monkeypatch.setattr(watch, "sample", lambda: trains.pop(0))
+    monkeypatch.setattr(watch, "_stop", SimpleNamespace(wait=wait))
+    watch._watch()
+    assert waited == [2.0, 2.0, 2.0, 10.0, 2.0]
 
 
 def test_a_watch_that_fails_goes_on(store: Store, monkeypatch: Any) -> None:

@@ -62,26 +62,6 @@ def test_a_run_that_failed_without_a_sub_model_says_so_itself() -> None:
     assert attention.why_failed(ended()) == "" and attention.why_failed(view) == "demo failed: The host died"
 
 
-def pair(ours: int | None, theirs: int | None, state: State = State.COMPLETED) -> list[RunView]:
-    same = {"fingerprint": "f", "state": State.COMPLETED}
-    hybrid = replace(ended(), run_id="h", peak_memory_bytes=ours, **same)
-    other = replace(ended(), run_id="c", mode="concurrent", peak_memory_bytes=theirs, **{**same, "state": state})
-    return [hybrid, other]
-
-
-def test_savings_compare_equal_trainings_that_completed() -> None:
-    mib = 2**20
-    found = attention.savings(pair(329 * mib, 726 * mib))
-    assert set(found) == {"h"}
-    assert attention.memory_saved_text(found["h"]) == "329 MiB, 55 % less than concurrent (726 MiB)"
-    assert attention.last_saving(pair(329 * mib, 726 * mib)) == found["h"]
-    worse, same = (attention.savings(pair(size * mib, 100 * mib))["h"] for size in (150, 100))
-    assert attention.memory_saved_text(worse) == "150 MiB, 50 % more than concurrent (100 MiB)"
-    assert attention.memory_saved_text(same) == "100 MiB, as much as concurrent (100 MiB)"
-    for runs in (pair(None, 5), pair(5, None), pair(5, 5, State.RUNNING), [*pair(5, 5)[:1], mid_flight()]):
-        assert attention.savings(runs) == {}
-
-
 def test_the_shipped_saving_is_that_of_the_results() -> None:
     shipped = attention.shipped_saving()
     case = json.loads((RESULTS / Path(shipped.source).name).read_text())["cases"][0]

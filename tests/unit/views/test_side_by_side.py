@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.ui import fake_arms, fake_views
 from unifiednn_core.views.report import html, selection
+from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
     Side,
     cautions,
@@ -60,6 +61,13 @@ def test_figures_say_how_they_differ_from_the_first(sides: list[Side]) -> None:
     by_title = {figure.title: figure.texts() for figure in figures([sides[0], sides[1], side(slower, "three")])}
     assert by_title["Makespan"][1].endswith("(equal)") and by_title["Makespan"][2].endswith("(+50 %)")
     assert by_title["Peak memory"][1] == "-"
+
+
+def test_the_best_accuracy_is_the_best_of_the_curve(sides: list[Side]) -> None:
+    part = fake_arms.hybrid().submodels[0]
+    worse = replace(part, test_accuracy=0.5, test_accuracy_curve=Series((1.0, 2.0, 3.0), (0.7, 0.9, 0.5)))
+    one = replace(sides[0], view=replace(sides[0].view, submodels=(worse,)))
+    assert {figure.title: figure.values[0] for figure in figures([one, one])}["Best test accuracy"] == 0.9
 
 
 def test_a_submodel_has_figures_of_its_own(sides: list[Side]) -> None:
