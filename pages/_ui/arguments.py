@@ -54,7 +54,7 @@ def _field(argument: Argument, known: Mapping[str, Any], key: str) -> Any:
     default = (
         "" if argument.required else tr("default {value}", value=shown(argument.default).replace("null", tr("none")))
     )
-    takes = tr(f"{argument.takes[0].upper()}{argument.takes[1:]}.")
+    takes = f"{argument.takes[0].upper()}{argument.takes[1:]}."
     value = known.get(argument.name)
     choices: tuple[object, ...] = (True, False) if argument.kind == "flag" else argument.options
     if choices and (value is None or value in choices):

@@ -51,6 +51,17 @@ def made() -> set[str]:
     return found | {str(node.value) for node in ast.walk(units) if isinstance(node, ast.Constant)}
 
 
+def choices() -> str:
+    """Source of the rooms whose names and descriptions forms show: optimizers, policies and the like."""
+    files = [file for room in ("spec", "scheduling") for file in sorted((ROOT / "unifiednn_core" / room).glob("*.py"))]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def plain(text: str) -> str:
+    """Text without what forms change: case, underscores, the full stop, and how the source breaks its lines."""
+    return re.sub(r"\s+", " ", re.sub(r'"\s*"', "", text.replace("_", " ").rstrip("."))).casefold().strip()
+
+
 def catalog(language: str) -> dict[str, str]:
     texts: dict[str, str] = json.loads((FOLDER / f"{language}.json").read_text(encoding="utf-8"))
     return texts

@@ -267,7 +267,8 @@ def loss_text(loss: float | None) -> str:
 
 def source_text(source: str | None) -> str:
     """Where a memory figure comes from, in words."""
-    return NOT_AVAILABLE if source is None else tr(SOURCES.get(source, source))
+    known = NOT_AVAILABLE if source is None else SOURCES.get(source)
+    return str(source) if known is None else tr(known)
 
 
 def peak_exceeds(view: RunView) -> bool:
