@@ -76,12 +76,6 @@ def _state(member: HybridMember) -> str:
     return markup.badge(label, words.icon, words.colour, tr(words.sentence))
 
 
-def _kind(hybrid: ListedHybrid) -> str:
-    if hybrid.shared:
-        return tr("shared")
-    return tr("private") if hybrid.mode == "hybrid" else tr("{mode} baseline", mode=tr(hybrid.mode.capitalize()))
-
-
 def memory_line(hybrid: ListedHybrid) -> str:
     """Its memory now and at most, and how many share it."""
     count = wording.count_text(len(hybrid.members), "sub-model")
