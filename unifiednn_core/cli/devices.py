@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.table import Column
 
 from unifiednn_core.base.units import NOT_AVAILABLE, memory_bytes, memory_text, percent_text
 from unifiednn_core.cli import terminal
@@ -86,7 +87,9 @@ def _print_devices(service: Service, as_json: bool) -> None:
         )
         for one in found
     )
-    terminal.print_table(("device", "state", "kind", "memory", "in use", "busy", "limit", "threads", "cores"), rows)
+    words = (Column("device", no_wrap=True), Column("state", no_wrap=True), "kind")
+    figures = (Column(head, no_wrap=head in ("memory", "limit")) for head in ("memory", "in use", "busy", "limit"))
+    terminal.print_table((*words, *figures, "threads", "cores"), rows)
     others = ((card.name, one) for card in cards.values() for one in card.others)
     processes = [
         (name, str(one.pid), one.user or NOT_AVAILABLE, one.name or NOT_AVAILABLE, memory_text(one.size_bytes))
