@@ -23,8 +23,8 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, RunSpec
 
 AT_MOST = 0.15
-EPOCHS = {"lenet": 40, "resnet": 25, "transformer": 30}
-"""Of a measured training: about 15 s on two cores."""
+EPOCHS = {"lenet": 80, "resnet": 50, "transformer": 60}
+"""Of a measured training: about 25 s on two cores."""
 PATIENCE_S = 600.0
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle, working_limit
-from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob, pays
+from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle
+from unifiednn_core.scheduling.simulator import MayJoin, Progress, SimulatedJob, pays
 
 SLOWDOWN = 1.05
 """How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores."""
@@ -94,20 +94,35 @@ def _spread(turns: Sequence[Stretch]) -> float:
     return min(MOST_SPREAD, max(LEAST_SPREAD, 2 * math.sqrt(variance) / mean_s))
 
 
-def joining(room: MemoryRoom, prefix: str = "") -> MayJoin:
-    """Who may step beside whom: where company pays, and where the predicted memory allows it.
+def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJoin:
+    """Who may step beside whom: where company pays, and where the predicted memory allows it, as in the engine.
 
-    Jobs have the names of `room` after a `prefix`.
+    Jobs have the names of `room` after a `prefix`. `on_host` says that weights are in memory before their first step.
     """
-    limit_bytes = working_limit(room.working_bytes.values(), room.company_bytes)
 
-    def member(job: SimulatedJob) -> Member:
-        size = room.working_bytes.get(job.name.removeprefix(prefix), 0)
-        return Member(name=job.name, priority=job.priority, working_bytes=size, shares_randomness=False)
+    def placed_bytes(one: Progress) -> int:
+        """Weights and optimizer state that it brings with its first step."""
+        name = one.name.removeprefix(prefix)
+        return room.optimizer_bytes.get(name, 0) + (0 if on_host else room.weights_bytes.get(name, 0))
 
-    def may_join(candidate: SimulatedJob, at_work: Sequence[SimulatedJob]) -> bool:
-        beside = [member(job) for job in at_work]
-        return pays(candidate, at_work) and obstacle(member(candidate), beside, limit_bytes) is None
+    def member(one: Progress, *, begins: bool) -> Member:
+        size = room.working_bytes.get(one.name.removeprefix(prefix), 0) + (placed_bytes(one) if begins else 0)
+        return Member(name=one.name, priority=one.job.priority, working_bytes=size, shares_randomness=False)
+
+    def may_join(candidate: Progress, at_work: Sequence[Progress], unended: Iterable[Progress]) -> bool:
+        if not pays(candidate, at_work):
+            return False
+        names, held_bytes = list[str](), 0
+        for one in unended:
+            name = one.name.removeprefix(prefix)
+            names.append(name)
+            if on_host:
+                held_bytes += room.weights_bytes.get(name, 0)
+            if one.begun:
+                held_bytes += placed_bytes(one)
+        beside = [member(one, begins=False) for one in at_work]
+        limit_bytes = room.limit_bytes(names, held_bytes)
+        return obstacle(member(candidate, begins=not candidate.begun), beside, limit_bytes) is None
 
     return may_join if room.working_bytes else pays
 

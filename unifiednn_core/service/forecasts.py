@@ -93,7 +93,7 @@ class Forecasts:
             jobs=tuple(jobs),
             basis=basis,
             lanes=rehearsals.lanes_on(spec.lanes, spec.threads, spec.device),
-            may_join=joining(room),
+            may_join=joining(room, on_host=_on_cpu(spec)),
             overheads=self._overheads(),
             memory=None if memory is None else _memory_model(spec, memory),
             peaks={} if memory is None else memory.prediction.by_policy,

@@ -91,6 +91,20 @@ def test_memory_keeps_company_away():
         assert (2 in {turn.lane for turn in turns}) is beside
 
 
+@pytest.mark.parametrize(("held_before", "beside"), [(0, False), (1, True)])
+def test_a_first_step_needs_room_for_the_optimizer_too(held_before, beside):
+    jobs = [
+        SimulatedJob(name="a", steps_per_epoch=10),
+        SimulatedJob(name="b", steps_per_epoch=10, steps_done=held_before),
+    ]
+    room = MemoryRoom(
+        working_bytes={"a": 100, "b": 90}, weights_bytes={"a": 10, "b": 10}, optimizer_bytes={"a": 20, "b": 20},
+        company_bytes=95, tensors_bytes=1000,
+    )  # fmt: skip
+    turns = simulate(jobs, RoundRobin(), lanes=2, may_join=joining(room))
+    assert (turns[1].lane == 2) is beside
+
+
 @settings(deadline=None, max_examples=60)
 @given(JOBS, st.integers(1, 10), st.integers(4, 40))
 def test_a_coarse_job_has_as_much_left(jobs, most_epochs, most_steps):
