@@ -3,13 +3,15 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import NamedTuple
 
 from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle
 from unifiednn_core.scheduling.simulator import MayJoin, Progress, SimulatedJob, pays
 
-SLOWDOWN = 1.05
-"""How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores."""
+SLOWDOWN = 1.3
+"""How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores of a
+virtual machine took 1.22 to 1.49 times as long (2026-11-23)."""
 MOST_SLOWDOWN = 4.0
 SPREAD = 0.15
 """How far a speed may be off that only one turn has measured, as a share of it."""
@@ -74,6 +76,25 @@ def pace_of(
         company_s = company_s or mean_s
     slowdown = min(MOST_SLOWDOWN, max(1.0, company_s / alone_s))
     return Pace(company_s / slowdown if slowdown == 1.0 else alone_s, slowdown, _spread(own))
+
+
+def mostly_beside(name: str, turns: Sequence[Stretch]) -> bool:
+    """Whether a sub-model took most of its steps beside another one."""
+    others = [turn for turn in turns if turn.submodel != name]
+    own = [turn for turn in turns if turn.submodel == name and turn.steps]
+    beside = [turn for turn in own if 2 * _overlap_s(turn, others) > turn.end_s - turn.start_s]
+    return 2 * sum(turn.steps for turn in beside) > sum(turn.steps for turn in own)
+
+
+def first_paces(timed_s: Mapping[str, float], beside_s: Mapping[str, float]) -> dict[str, Pace]:
+    """Speeds from so few steps that those were mostly warming up.
+
+    The speed alone is that of the check, `timed_s`, which is a median. How much company slows down is a property of the
+    machine first of all: the median over the sub-models that have stepped beside others, in `beside_s` each.
+    """
+    ratios = [seconds / timed_s[name] for name, seconds in beside_s.items() if name in timed_s]
+    slowdown = min(MOST_SLOWDOWN, max(1.0, median(ratios))) if ratios else SLOWDOWN
+    return {name: Pace(seconds, slowdown) for name, seconds in timed_s.items()}
 
 
 def _overlap_s(turn: Stretch, others: Iterable[Stretch]) -> float:
