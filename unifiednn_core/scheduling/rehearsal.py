@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import NamedTuple
 
 from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle
@@ -84,17 +83,6 @@ def mostly_beside(name: str, turns: Sequence[Stretch]) -> bool:
     own = [turn for turn in turns if turn.submodel == name and turn.steps]
     beside = [turn for turn in own if 2 * _overlap_s(turn, others) > turn.end_s - turn.start_s]
     return 2 * sum(turn.steps for turn in beside) > sum(turn.steps for turn in own)
-
-
-def first_paces(timed_s: Mapping[str, float], beside_s: Mapping[str, float]) -> dict[str, Pace]:
-    """Speeds from so few steps that those were mostly warming up.
-
-    The speed alone is that of the check, `timed_s`, which is a median. How much company slows down is a property of the
-    machine first of all: the median over the sub-models that have stepped beside others, in `beside_s` each.
-    """
-    ratios = [seconds / timed_s[name] for name, seconds in beside_s.items() if name in timed_s]
-    slowdown = min(MOST_SLOWDOWN, max(1.0, median(ratios))) if ratios else SLOWDOWN
-    return {name: Pace(seconds, slowdown) for name, seconds in timed_s.items()}
 
 
 def _overlap_s(turn: Stretch, others: Iterable[Stretch]) -> float:

@@ -18,13 +18,11 @@ from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.registry import policies, policy_named
 from unifiednn_core.scheduling.rehearsal import (
     FEWEST_STEPS,
-    LEAST_S,
     SETTLED_STEPS,
     SLOWDOWN,
     Pace,
     Stretch,
     coarse,
-    first_paces,
     joining,
     mostly_beside,
     pace_of,
@@ -221,28 +219,20 @@ class Forecasts:
             owner=self._owner,
         )  # fmt: skip
         turns = self._store.speeds.turns(one.run_id for one in trained.values())
-        found, few = dict[str, Pace](), dict[str, float]()
+        found = dict[str, Pace]()
         basis: Basis = "measured"
         one_thread = threads == 1 and _on_cpu(spec)
         for name, key in keys.items():
             pace, checked = None, report.submodels[name]
-            timed_s = checked.seconds_per_step if _on_cpu(spec) else None
+            timed_s = checked.seconds_per_step
             if key in trained:
-                one = trained[key]
-                pace = _measured(one, turns[one.run_id], checked, one_thread=one_thread)
-                short = one.steps < SETTLED_STEPS and one.service_s < LEAST_S
-                if pace is not None and one_thread and timed_s and one.step_s and short:
-                    few[name] = timed_s
-            if pace is None and timed_s:
+                pace = _measured(trained[key], turns[trained[key].run_id], checked, one_thread=one_thread)
+            if pace is None and timed_s and _on_cpu(spec):
                 pace, basis = Pace(timed_s, SLOWDOWN), "timed"
             if pace is None:
                 return {}, "relative"
             found[name] = pace
-        beside_s = {
-            name: found[name].step_s
-            for name in few if mostly_beside(name, [Stretch(*turn) for turn in turns[trained[keys[name]].run_id]])
-        }  # fmt: skip
-        return found | first_paces(few, beside_s), basis
+        return found, basis
 
     def _sizes(self, spec: RunSpec, report: CheckReport | None) -> dict[str, tuple[int, int]]:
         """Number of weights and steps per epoch of each sub-model; 1 where nothing is known of a file."""
@@ -273,10 +263,11 @@ def _measured(one: Trained, turns: Sequence[TimedTurn], checked: SubModelReport,
 
     With `one_thread` on a CPU, CPU seconds stand in for those of a step alone.
     """
-    if one.steps < SETTLED_STEPS and one.step_s:
-        return Pace(one.step_s / (1 - checked.evaluation_share))
-    cpu_s = one.cpu_s / one.steps if one.cpu_s and one_thread else None
     stretches = [Stretch(*turn) for turn in turns]
+    if one.steps < SETTLED_STEPS and one.step_s:
+        whole_s = one.step_s / (1 - checked.evaluation_share)
+        return Pace(whole_s / SLOWDOWN if mostly_beside(one.name, stretches) else whole_s)
+    cpu_s = one.cpu_s / one.steps if one.cpu_s and one_thread else None
     return pace_of(one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=cpu_s, least_steps=FEWEST_STEPS)
 
 

@@ -16,7 +16,6 @@ from unifiednn_core.scheduling.rehearsal import (
     Pace,
     Stretch,
     coarse,
-    first_paces,
     joining,
     left_s,
     mostly_beside,
@@ -155,12 +154,6 @@ def test_the_range_grows_with_the_spread_of_the_steps(waver):
     job = SimulatedJob(name="a")
     low, high = (paced(job, pace, scale).seconds_per_step for scale in (-1.0, 1.0))
     assert low < pace.step_s < high and math.isclose((low + high) / 2, pace.step_s)
-
-
-def test_few_steps_tell_how_much_company_slows_down_and_the_check_how_fast_each_is_alone():
-    paces = first_paces({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.2, "b": 3.2})
-    assert paces == {"a": Pace(1.0, 1.4), "b": Pace(2.0, 1.4), "c": Pace(3.0, 1.4)}
-    assert first_paces({"a": 1.0}, {}) == {"a": Pace(1.0, SLOWDOWN)}
 
 
 def test_most_steps_decide_whether_it_was_beside_others():
