@@ -27,9 +27,9 @@ def bases(node: ast.ClassDef) -> list[str]:
     return [name for name in named if "." not in name]
 
 
-def test_sixteen_rooms_and_nothing_beside_them() -> None:
+def test_seventeen_rooms_and_nothing_beside_them() -> None:
     names = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert len(names) <= 18
+    assert len(names) <= 19
     assert {name for name in names if not (PACKAGE / name).is_dir()} == {"__init__.py", "py.typed"}
 
 

@@ -19,6 +19,7 @@ from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.engine.step import Step
 from unifiednn_core.spec.run import Hyperparameters
+from unifiednn_core.techniques.build import NONE, Techniques
 
 
 class Learned(NamedTuple):
@@ -70,10 +71,11 @@ class EagerLearner:
         train: Lease,
         randomness: Randomness,
         computing: Computing = EXACT,
+        techniques: Techniques = NONE,
     ):
         """Train the parameters `trained` of `module` on the data set `train`."""
         self.step, self.module, self.criterion, self.trained = step, module, criterion, trained
-        self.computing, self.scaler = computing, computing.scaler()
+        self.computing, self.scaler, self.techniques = computing, computing.scaler(), techniques
         self.scorer = Scorer(hyperparameters, step)
         self._train, self._split, self._randomness = train, hyperparameters.batch_split, randomness
 
@@ -122,10 +124,11 @@ class EagerLearner:
     def _learn(self, data: DataSource, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of `batch` (indices, int64)."""
         given = self.batch(data, batch)
-        outputs = self.computing.forward(self.step, self.module, given)
-        loss = self.step.loss(self.criterion, outputs, given)
-        loss = loss if share is None else loss * share
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        with self.techniques.part(self.module):
+            outputs = self.computing.forward(self.step, self.module, given)
+            loss = self.step.loss(self.criterion, outputs, given)
+            loss = loss if share is None else loss * share
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         outputs = tuple(output.detach() for output in outputs)
         labels = self.scorer.labels(given.targets, ignored)
         return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored), labels)

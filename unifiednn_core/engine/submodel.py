@@ -61,6 +61,7 @@ from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques import build as techniques
 
 
 class SubModel:
@@ -110,8 +111,9 @@ class SubModel:
         hyper = spec.hyperparameters
         self._eager = EagerLearner(
             self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness,
-            self.computing,
+            self.computing, techniques.built(hyper.techniques),
         )  # fmt: skip
+        self.techniques = self._eager.techniques
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager
         """Does forward and backward of its steps."""
@@ -244,7 +246,7 @@ class SubModel:
 
         Steps that nobody asks this for are never replayed.
         """
-        if self._eager.scaler is not None:  # its scale changes between steps
+        if self._eager.scaler is not None or self.techniques.active:  # a scale changes between steps, and so may sizes
             return False
         self.learner = self._recorded
         return self._recorded.is_due(recorder)
@@ -316,7 +318,7 @@ class SubModel:
         """Copy the whole state to the host, between two steps; raises `Diverged` for a NaN or infinite loss."""
         self._require_finite()
         rng, progress = self._randomness.state, self._progress
-        excluded = {"epochs", "seed", "early_stopping", "techniques"}
+        excluded = {"epochs", "seed", "early_stopping"}
         recipe = self._hyperparameters.model_dump(mode="json", exclude=excluded)
         recipe |= {"seed": self._seed, "samples": self._train.samples, "device_type": self.device.type}
         state = {

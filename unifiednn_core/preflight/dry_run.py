@@ -27,6 +27,7 @@ from unifiednn_core.preflight.parameter_groups import check_groups
 from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, Tried, batch_sizes, first_line, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
+from unifiednn_core.techniques import build as techniques
 
 # A network that needs more processor time for its outputs of the fewest samples is tried with no more.
 SLOW_FORWARD_CPU_S = 1.0
@@ -84,7 +85,8 @@ def dry_run(trial: Trial) -> Tried:
             test.check_extreme_ids()
         doubts = tuple(_doubts(trial, step, module.eval()))
         cpu_s = time.process_time() - began_s
-        return Tried(module.train(), step, criterion, optimizer, doubts, cpu_s / trial.batch_size)
+        own = techniques.built(hyper.techniques)
+        return Tried(module.train(), step, criterion, optimizer, doubts, cpu_s / trial.batch_size, own)
 
 
 def try_numbers(trial: Trial) -> None:

@@ -182,9 +182,10 @@ class _Counted:
     def _learn(self, size: int) -> None:
         step = self.tried.step
         batch = self._batch(self.trial.train, size, training=True)
-        outputs = step.forward(self.tried.module, batch)
-        loss = step.loss(self.tried.criterion, outputs, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.tried.techniques.part(self.tried.module):
+            outputs = step.forward(self.tried.module, batch)
+            loss = step.loss(self.tried.criterion, outputs, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
         self._score(outputs, batch)
 
     @torch.no_grad()

@@ -25,7 +25,9 @@ def timed(trial: Trial, tried: Tried) -> tuple[float, float]:
     def learn(size: int) -> None:
         batch = step.prepare(trial.train.batch(torch.arange(size) % trial.train.samples), training=True)
         tried.optimizer.zero_grad(set_to_none=True)
-        step.loss(tried.criterion, step.forward(tried.module, batch), batch).backward()  # type: ignore[no-untyped-call]
+        with tried.techniques.part(tried.module):
+            outputs = step.forward(tried.module, batch)
+            step.loss(tried.criterion, outputs, batch).backward()  # type: ignore[no-untyped-call]
         tried.optimizer.step()
 
     @torch.no_grad()

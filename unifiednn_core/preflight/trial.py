@@ -15,6 +15,7 @@ from unifiednn_core.engine.step import Step
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.build import NONE, Techniques
 
 # Samples of the batch that is tried. A few show every mistake; the need of a whole batch follows from them.
 TRIED_SAMPLES = 8
@@ -65,6 +66,7 @@ class Tried:
     """Warnings."""
     cpu_s_per_sample: float
     """Processor time of the whole dry run by the samples of its batch."""
+    techniques: Techniques = NONE
 
 
 class OutOfTime(Exception):

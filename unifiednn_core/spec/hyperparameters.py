@@ -28,6 +28,7 @@ from unifiednn_core.spec.choices import (
     OPTIMIZERS,
     SEQUENCE,
 )
+from unifiednn_core.spec.techniques import AnyTechnique, distinct
 
 # Arguments of LR schedulers that are learning rates themselves.
 _RATES = ("max_lr", "base_lr", "min_lr", "eta_min", "lr_end")
@@ -256,7 +257,8 @@ class Hyperparameters(_Part):
     warm_up: WarmUp | None = None
     ema: Averaging | None = None
     early_stopping: EarlyStopping | None = None
-    techniques: list[str] = []
+    techniques: list[AnyTechnique] = []
+    """Ways to train it in less memory; each at most once. They apply in this order."""
 
     @field_validator("parameter_groups")
     @classmethod
@@ -286,10 +288,9 @@ class Hyperparameters(_Part):
 
     @field_validator("techniques")
     @classmethod
-    def _techniques(cls, names: list[str]) -> list[str]:
-        if names:
-            raise PydanticCustomError("unknown_name", "No techniques exist yet. Leave the list empty.")
-        return names
+    def _techniques(cls, asked: list[AnyTechnique]) -> list[AnyTechnique]:
+        distinct(asked)
+        return asked
 
     @property
     def ignored_label(self) -> int | None:

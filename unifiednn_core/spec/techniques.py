@@ -1,0 +1,79 @@
+"""Techniques: ways to train one sub-model in less memory, as entries of its hyper-parameters. No torch here.
+
+Each class is one technique with its parameters, as a spec writes it: `{"name": "compression"}`, or its name alone.
+What it does is in the room `techniques`, in the file of its name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+
+class Technique(BaseModel):
+    """What all techniques have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+    title: ClassVar[str]
+    """As operators read it, such as "Activation compression"."""
+    summary: ClassVar[str]
+    """What it does and costs, one or two sentences."""
+    paper: ClassVar[str]
+    """Where the idea is from."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the trained model has the same bits as without it."""
+        return True
+
+
+class Compression(Technique):
+    """Saved activations are packed without loss, as long as that makes them smaller."""
+
+    title: ClassVar[str] = "Activation compression"
+    summary: ClassVar[str] = (
+        "Zeros after ReLU, masks and indices are packed between forward and backward. The bits stay the same; steps "
+        "take longer."
+    )
+    paper: ClassVar[str] = "the idea of ZCOMP (MICRO 2019)"
+
+    name: Literal["compression"] = "compression"
+    bfloat16: bool = False
+    """Whether what cannot be packed without loss is kept in bfloat16. Lossy."""
+
+    @property
+    def exact(self) -> bool:
+        """Without bfloat16."""
+        return not self.bfloat16
+
+
+TECHNIQUES: tuple[type[Technique], ...] = (Compression,)
+"""In the order in which pages offer them."""
+
+
+def name_of(technique: type[Technique]) -> str:
+    """Name of a technique in a spec."""
+    return str(technique.model_fields["name"].default)
+
+
+def _named(given: object) -> object:
+    """Take a name alone for a technique with its defaults; raises a validation error for an unknown name."""
+    entry = {"name": given} if isinstance(given, str) else given
+    names = [name_of(one) for one in TECHNIQUES]
+    if isinstance(entry, Mapping) and entry.get("name") not in names:
+        context = {"name": str(entry.get("name")), "names": ", ".join(names)}
+        raise PydanticCustomError("unknown_name", "There is no technique '{name}'. Choose among {names}.", context)
+    return entry
+
+
+def distinct(techniques: Sequence[Technique]) -> None:
+    """Raise a validation error for a technique that is named twice."""
+    names = [name_of(type(one)) for one in techniques]
+    for name in names:
+        if names.count(name) > 1:
+            raise PydanticCustomError("unknown_name", "{name} is there twice. Leave one out.", {"name": name})
+
+
+AnyTechnique = Annotated[Compression, BeforeValidator(_named)]
+"""Of several classes: `Annotated[A | B, Field(discriminator="name"), BeforeValidator(_named)]`."""

@@ -1,0 +1,44 @@
+"""The techniques of one sub-model at work, from those of its spec."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from unifiednn_core.spec import techniques as asked
+from unifiednn_core.techniques.compression import Packing
+from unifiednn_core.techniques.saved import Codec, SavedTensors
+
+
+@dataclass(frozen=True, slots=True)
+class Techniques:
+    """What the techniques of a sub-model change, stage by stage; by default nothing."""
+
+    codecs: tuple[Codec, ...] = ()
+    """Keep what is saved between forward and backward."""
+    exact: bool = True
+    """Whether the trained model has the same bits as without them."""
+
+    @property
+    def active(self) -> bool:
+        """Whether they change any step."""
+        return bool(self.codecs)
+
+    @contextmanager
+    def part(self, module: nn.Module) -> Iterator[None]:
+        """Surround forward, loss and backward of one part of a batch."""
+        if not self.codecs:
+            yield
+            return
+        with SavedTensors(self.codecs, module):
+            yield
+
+
+NONE = Techniques()
+
+
+def built(techniques: Sequence[asked.Technique]) -> Techniques:
+    """Build them, in the order of the spec."""
+    codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
+    return Techniques(codecs, exact=all(one.exact for one in techniques))
