@@ -16,6 +16,7 @@ from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
+from unifiednn_core.preflight import savings
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
@@ -30,6 +31,7 @@ from unifiednn_core.preflight.report import (
     ResolvedFile,
     SubModelReport,
     Tell,
+    WithoutTechniques,
     untold,
 )
 from unifiednn_core.preflight.timing import timed
@@ -169,6 +171,7 @@ def _check_submodel(
     findings += precision_findings(submodel, device)
     step_s = evaluation_s = 0.0
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
+    without: WithoutTechniques | None = None
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
         found, on_start = attempt(
@@ -195,6 +198,10 @@ def _check_submodel(
             if device == "cpu" and memory is not None:
                 say("Timing a step of")
                 step_s, evaluation_s = _timed(trial, done)
+            if submodel.hyperparameters.techniques and memory is not None:
+                say("Measuring the techniques of")
+                without = _without_techniques(trial, done, device, hashes, streamed=streamed)
+                findings += savings.useless(trial, memory, without)
     findings += [
         *unmapped,
         *on_file,
@@ -217,6 +224,7 @@ def _check_submodel(
         streamed=streamed,
         seconds_per_step=step_s + evaluation_s or None,
         evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
+        without_techniques=without,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
 
@@ -297,6 +305,27 @@ def _timed(trial: Trial, tried: Tried) -> tuple[float, float]:
     except Exception:
         logging.getLogger(__name__).exception("The steps of %s could not be timed.", trial.spec.name)
         return 0.0, 0.0
+
+
+def _without_techniques(
+    trial: Trial, tried: Tried, device: str, hashes: list[str], *, streamed: bool
+) -> WithoutTechniques | None:
+    """What a step needs without techniques; None if that takes too long or fails, which changes no verdict."""
+
+    def transient(trial: Trial, tried: Tried) -> int:
+        return measure(trial, tried, device, hashes, streamed=streamed).transient_bytes
+
+    try:
+        with at_most_cpu(MEASURE_CPU_S):
+            found = savings.without(trial, tried, transient)
+    except OutOfTime:
+        return None
+    except Exception:
+        logging.getLogger(__name__).exception("The techniques of %s could not be measured.", trial.spec.name)
+        return None
+    if device != "cpu":
+        return found
+    return found.model_copy(update={"seconds_per_step": sum(_timed(*savings.left_out(trial, tried))) or None})
 
 
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:

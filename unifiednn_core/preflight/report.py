@@ -31,6 +31,17 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
     """The further parts of such a file; each is in `part_path` of the place that was asked for."""
 
 
+class WithoutTechniques(BaseModel, frozen=True, extra="forbid"):
+    """What a step of a sub-model needs without its techniques, as measured."""
+
+    transient_bytes: int
+    """Without any."""
+    without_one: dict[str, int]
+    """Transient bytes without one of them and with the others, by its name."""
+    seconds_per_step: float | None = None
+    """Without any, with its share of the evaluations; None where no step was timed."""
+
+
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Network, data and memory need of one sub-model."""
 
@@ -53,6 +64,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """As timed on a CPU, with its share of the evaluations; None on a GPU, and if no step could be timed."""
     evaluation_share: float = 0.0
     """Part of these seconds that evaluations take."""
+    without_techniques: WithoutTechniques | None = None
+    """None without techniques, and if this could not be measured."""
 
 
 class CheckedSubModel(BaseModel, frozen=True, extra="forbid"):

@@ -21,6 +21,8 @@ class Technique(BaseModel):
     """What it does and costs, one or two sentences."""
     paper: ClassVar[str]
     """Where the idea is from."""
+    saves: ClassVar[Literal["step", "rest"]] = "step"
+    """When it needs less memory: in a step, or between the turns of the sub-model."""
 
     @property
     def exact(self) -> bool:

@@ -87,7 +87,7 @@ def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path,
     assert report.findings == ()
     assert report.submodels["one"].model_dump(exclude={"memory", "seconds_per_step", "evaluation_share"}) == {
         "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
-        "streamed": False,
+        "streamed": False, "without_techniques": None,
         "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
     }  # fmt: skip

@@ -1,0 +1,71 @@
+"""The check says what techniques save by leaving them out, and warns of one that saves nothing."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.preflight.test_need import definition
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.preflight import savings
+from unifiednn_core.preflight.dry_run import dry_run
+from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.trial import Trial, Tried
+from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.build import NONE
+
+DATA = Dataset.of(torch.randn(32, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(32) % 4)
+
+
+def convolutions() -> nn.Module:
+    deep = [layer for _ in range(8) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+    return nn.Sequential(nn.Conv2d(1, 8, 1), nn.ReLU(), *deep, nn.Flatten(), nn.Linear(512, 4))
+
+
+def smooth() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
+
+
+def trial_of(network: nn.Module, *techniques: object) -> Trial:
+    hyper = {"batch_size": 32, "techniques": list(techniques)}
+    document = {"name": "one", "model": "m", "train_data": "d", "hyperparameters": hyper}
+    return Trial(SubModelSpec.model_validate(document), definition(network), DATA, None)
+
+
+def transient(trial: Trial, tried: Tried) -> int:
+    return measure(trial, tried, "cpu", ["d"]).transient_bytes
+
+
+def test_what_a_technique_saves_is_the_difference_to_a_step_without_it():
+    trial = trial_of(convolutions(), "compression")
+    tried = dry_run(trial)
+    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    plain = trial_of(convolutions())
+    assert found.transient_bytes == transient(plain, dry_run(plain)) > 1.1 * memory.transient_bytes
+    assert found.without_one == {"compression": found.transient_bytes}
+    assert savings.useless(trial, memory, found) == []
+
+
+def test_a_technique_without_use_is_told_with_the_remedy():
+    trial = trial_of(smooth(), "compression")
+    tried = dry_run(trial)
+    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    [told] = savings.useless(trial, memory, found)
+    assert (told.severity, told.remedy) == ("warning", "Leave it out.")
+    assert told.field == "submodels.one.hyperparameters.techniques"
+    assert told.message.startswith("Activation compression ")
+
+
+def test_a_sub_model_without_its_techniques_is_one_that_never_had_any():
+    trial = trial_of(convolutions(), {"name": "compression", "bfloat16": True})
+    left, tried = savings.left_out(trial, dry_run(trial))
+    assert left.spec == trial_of(convolutions()).spec
+    assert tried.techniques == NONE and dry_run(trial).techniques.active
+
+
+@pytest.mark.parametrize("saves, told", [("step", 1), ("rest", 0)])
+def test_what_saves_between_turns_is_not_judged_by_a_step(saves, told, monkeypatch):
+    trial = trial_of(smooth(), "compression")
+    tried = dry_run(trial)
+    monkeypatch.setattr(type(trial.spec.hyperparameters.techniques[0]), "saves", saves)
+    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    assert len(savings.useless(trial, memory, found)) == told
