@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import TurnMeter
 from unifiednn_core.engine.roster import Roster
-from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, obstacle, working_limit
+from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, obstacle
 
 
 class Company:
@@ -97,15 +97,11 @@ class Company:
 
     @property
     def _limit_bytes(self) -> int:
-        """What the working sets at work may need together: they may neither grow much nor exceed what was predicted."""
-        memory, jobs = self._memory(), self._roster.jobs.values()
-        forecasts = [memory.working_bytes[job.name] for job in jobs if job.name in memory.working_bytes]
-        limit_bytes = working_limit(forecasts, memory.company_bytes)
-        if memory.tensors_bytes is None:
-            return limit_bytes
+        """What the working sets at work may need together."""
+        jobs = self._roster.jobs.values()
         footprints = [job.submodel.footprint for job in jobs]
         held_bytes = sum(one.weights_bytes + one.optimizer_bytes for one in footprints if one.placed or self._on_host)
-        return min(limit_bytes, memory.tensors_bytes - held_bytes)
+        return self._memory().limit_bytes((job.name for job in jobs), held_bytes)
 
     def _member(self, job: Job) -> Member:
         working_bytes, footprint = self.working_bytes(job), job.submodel.footprint

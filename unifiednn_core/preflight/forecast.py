@@ -66,6 +66,7 @@ def memory_room(document: Mapping[str, Any]) -> MemoryRoom:
     budget_bytes = document["budget_bytes"]
     return MemoryRoom(
         working_bytes={part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in parts},
+        weights_bytes={part["name"]: part["weights_bytes"] for part in parts},
         optimizer_bytes={part["name"]: part["optimizer_bytes"] for part in parts},
         company_bytes=document["company_bytes"],
         tensors_bytes=peak_bytes - document["context_bytes"] - sum(data.values()),

@@ -28,6 +28,7 @@ class MemoryRoom:
 
     working_bytes: Mapping[str, int] = field(default_factory=dict)
     """Gradients and temporary memory of a step, by sub-model."""
+    weights_bytes: Mapping[str, int] = field(default_factory=dict)
     optimizer_bytes: Mapping[str, int] = field(default_factory=dict)
     company_bytes: int | None = None
     """What company may add to the largest working set."""
@@ -35,6 +36,15 @@ class MemoryRoom:
     """Predicted peak without the context and the data sets."""
     spare_bytes: int | None = None
     """What the device or the spec's limit has beyond the predicted peak."""
+
+    def limit_bytes(self, names: Iterable[str], held_bytes: int) -> int:
+        """Bytes that working sets at work together may have: they may neither grow much nor exceed the prediction.
+
+        `names` are the sub-models that have not ended; weights and optimizer states take `held_bytes`.
+        """
+        forecasts = [self.working_bytes[name] for name in names if name in self.working_bytes]
+        limit_bytes = working_limit(forecasts, self.company_bytes)
+        return limit_bytes if self.tensors_bytes is None else min(limit_bytes, self.tensors_bytes - held_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

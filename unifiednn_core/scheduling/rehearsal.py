@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle, working_limit
-from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob, pays
+from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle
+from unifiednn_core.scheduling.simulator import JobProgress, MayJoin, SimulatedJob, pays
 
-SLOWDOWN = 1.05
-"""How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores."""
+SLOWDOWN = 1.3
+"""How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores of a
+virtual machine took 1.22 to 1.49 times as long (2026-11-23)."""
 MOST_SLOWDOWN = 4.0
 SPREAD = 0.15
 """How far a speed may be off that only one turn has measured, as a share of it."""
@@ -76,6 +77,14 @@ def pace_of(
     return Pace(company_s / slowdown if slowdown == 1.0 else alone_s, slowdown, _spread(own))
 
 
+def mostly_beside(name: str, turns: Sequence[Stretch]) -> bool:
+    """Whether a sub-model took most of its steps beside another one."""
+    others = [turn for turn in turns if turn.submodel != name]
+    own = [turn for turn in turns if turn.submodel == name and turn.steps]
+    beside = [turn for turn in own if 2 * _overlap_s(turn, others) > turn.end_s - turn.start_s]
+    return 2 * sum(turn.steps for turn in beside) > sum(turn.steps for turn in own)
+
+
 def _overlap_s(turn: Stretch, others: Iterable[Stretch]) -> float:
     return sum(max(0.0, min(turn.end_s, one.end_s) - max(turn.start_s, one.start_s)) for one in others)
 
@@ -94,20 +103,35 @@ def _spread(turns: Sequence[Stretch]) -> float:
     return min(MOST_SPREAD, max(LEAST_SPREAD, 2 * math.sqrt(variance) / mean_s))
 
 
-def joining(room: MemoryRoom, prefix: str = "") -> MayJoin:
-    """Who may step beside whom: where company pays, and where the predicted memory allows it.
+def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJoin:
+    """Who may step beside whom: where company pays, and where the predicted memory allows it, as in the engine.
 
-    Jobs have the names of `room` after a `prefix`.
+    Jobs have the names of `room` after a `prefix`. `on_host` says that weights are in memory before their first step.
     """
-    limit_bytes = working_limit(room.working_bytes.values(), room.company_bytes)
 
-    def member(job: SimulatedJob) -> Member:
-        size = room.working_bytes.get(job.name.removeprefix(prefix), 0)
-        return Member(name=job.name, priority=job.priority, working_bytes=size, shares_randomness=False)
+    def placed_bytes(one: JobProgress) -> int:
+        """Weights and optimizer state that it brings with its first step."""
+        name = one.name.removeprefix(prefix)
+        return room.optimizer_bytes.get(name, 0) + (0 if on_host else room.weights_bytes.get(name, 0))
 
-    def may_join(candidate: SimulatedJob, at_work: Sequence[SimulatedJob]) -> bool:
-        beside = [member(job) for job in at_work]
-        return pays(candidate, at_work) and obstacle(member(candidate), beside, limit_bytes) is None
+    def member(one: JobProgress, *, begins: bool) -> Member:
+        size = room.working_bytes.get(one.name.removeprefix(prefix), 0) + (placed_bytes(one) if begins else 0)
+        return Member(name=one.name, priority=one.job.priority, working_bytes=size, shares_randomness=False)
+
+    def may_join(candidate: JobProgress, at_work: Sequence[JobProgress], unended: Iterable[JobProgress]) -> bool:
+        if not pays(candidate, at_work):
+            return False
+        names, held_bytes = list[str](), 0
+        for one in unended:
+            name = one.name.removeprefix(prefix)
+            names.append(name)
+            if on_host:
+                held_bytes += room.weights_bytes.get(name, 0)
+            if one.begun:
+                held_bytes += placed_bytes(one)
+        beside = [member(one, begins=False) for one in at_work]
+        limit_bytes = room.limit_bytes(names, held_bytes)
+        return obstacle(member(candidate, begins=not candidate.begun), beside, limit_bytes) is None
 
     return may_join if room.working_bytes else pays
 

@@ -8,9 +8,10 @@ those step that the policy names next, as long as that pays (`scheduling.company
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Protocol
 
 from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View, enactable
 from unifiednn_core.scheduling.company import LEAST_GAIN, MOST_DELAY
@@ -55,17 +56,23 @@ class SimulatedTurn:
     """1 for the policy's choice, more for its company."""
 
 
-MayJoin = Callable[[SimulatedJob, Sequence[SimulatedJob]], bool]
-"""Whether a job may step beside those at work, the policy's choice first."""
+class MayJoin(Protocol):
+    """Says who may step beside whom."""
+
+    def __call__(
+        self, candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]"
+    ) -> bool:
+        """Whether `candidate` may step beside those at work, the policy's choice first; both are among `unended`."""
 
 
-def pays(candidate: SimulatedJob, at_work: Sequence[SimulatedJob]) -> bool:
+def pays(candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]" = ()) -> bool:
     """Whether company makes enough progress, and does not delay a job that goes first (`company.Rates.objection`)."""
-    first = at_work[0]
-    if first.slowdown > MOST_DELAY and (candidate.priority > first.priority or first.deadline_s is not None):
+    jobs = [one.job for one in at_work]
+    first = jobs[0]
+    if first.slowdown > MOST_DELAY and (candidate.job.priority > first.priority or first.deadline_s is not None):
         return False
-    before = 1.0 if len(at_work) == 1 else sum(1 / job.slowdown for job in at_work)
-    return sum(1 / job.slowdown for job in (candidate, *at_work)) >= LEAST_GAIN * before
+    before = 1.0 if len(jobs) == 1 else sum(1 / job.slowdown for job in jobs)
+    return sum(1 / job.slowdown for job in (candidate.job, *jobs)) >= LEAST_GAIN * before
 
 
 def simulate(
@@ -89,8 +96,8 @@ class SimulatedHybrid:
 
     def __init__(self, policy: Policy, lanes: int = 1, may_join: MayJoin = pays):
         self._policy, self._shares, self._lanes, self._may_join = policy, Shares(), lanes, may_join
-        self._line: dict[str, _Progress] = {}
-        self._coming: list[_Progress] = []
+        self._line: dict[str, JobProgress] = {}
+        self._coming: list[JobProgress] = []
         self._leaving: set[str] = set()
         self._arrivals, self._ticks = count(), count()
         self._turns: dict[str, _Turn] = {}
@@ -106,7 +113,7 @@ class SimulatedHybrid:
 
     def join(self, job: SimulatedJob, now_s: float) -> None:
         """Add a job, from the next step boundary on."""
-        self._coming.append(_Progress(job, next(self._arrivals), line_since_s=now_s))
+        self._coming.append(JobProgress(job, next(self._arrivals), line_since_s=now_s))
         self._ask_at(now_s)
 
     def leave(self, name: str, now_s: float) -> None:
@@ -192,14 +199,14 @@ class SimulatedHybrid:
             else:
                 self._first = self._begin_turn(decision, 1, now_s)
                 for other in [one for one in self._turns.values() if one is not self._first]:
-                    if not self._may_join(other.job.job, [self._first.job.job]):
+                    if not self._may_join(other.job, [self._first.job], self._line.values()):
                         self._end_turn(other, now_s, keeps_place=True)
         while self._first is not None and len(self._turns) < min(self._lanes, len(self._line)):
             first = self._first
-            others = [turn.job.job for turn in self._turns.values() if turn is not first]
+            at_work = [first.job, *(turn.job for turn in self._turns.values() if turn is not first)]
             waiting = {
                 name: one for name, one in self._line.items()
-                if name not in self._turns and self._may_join(one.job, [first.job.job, *others])
+                if name not in self._turns and self._may_join(one, at_work, self._line.values())
             }  # fmt: skip
             if not waiting:
                 break
@@ -212,10 +219,12 @@ class SimulatedHybrid:
             )
 
     def _begin_turn(self, decision: Decision, lane: int, now_s: float) -> "_Turn":
-        turn = self._turns[decision.job] = _Turn(self._line[decision.job], decision, lane, now_s)
+        job = self._line[decision.job]
+        job.begun = True
+        turn = self._turns[decision.job] = _Turn(job, decision, lane, now_s)
         return turn
 
-    def _decision(self, jobs: Mapping[str, "_Progress"], now_s: float) -> Decision:
+    def _decision(self, jobs: Mapping[str, "JobProgress"], now_s: float) -> Decision:
         decision = self._policy.decide(_view(jobs, now_s, self._shares, tuple(self._turns)))
         if decision.job not in jobs:
             in_line = ", ".join(jobs)
@@ -245,7 +254,7 @@ class _Turn:
     __slots__ = ("begun_s", "begun_step", "decision", "first_step", "granted_s", "job", "lane", "reason", "start_s",
                  "step_s", "until_step")  # fmt: skip
 
-    def __init__(self, job: "_Progress", decision: Decision, lane: int, now_s: float):
+    def __init__(self, job: "JobProgress", decision: Decision, lane: int, now_s: float):
         self.job, self.lane, self.start_s, self.first_step = job, lane, now_s, job.steps_done
         self.reason, self.step_s = decision.reason, job.job.seconds_per_step
         self.grant(decision, now_s)
@@ -316,7 +325,7 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
     Once every job in a round of turns has had one with the same others, later rounds need no more; then the next in
     line is taken to its end. A turn of some seconds ends no job, because the duration of a step is unknown.
     """
-    alive = {job.name: _Progress(job, arrival) for arrival, job in enumerate(jobs)}
+    alive = {job.name: JobProgress(job, arrival) for arrival, job in enumerate(jobs)}
     starts_seen: dict[str, int] = {}
     """How many jobs had started at the last turn of each."""
     ticks, shares, now_s = count(len(jobs)), Shares(), 0.0
@@ -341,7 +350,9 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class _Progress:
+class JobProgress:
+    """A job in line, and how far it is."""
+
     job: SimulatedJob
     arrival: int
     in_line_since: int = 0
@@ -349,9 +360,12 @@ class _Progress:
     waited_s: float = 0.0
     steps_done: int = field(init=False)
     service_s: float = field(init=False)
+    begun: bool = field(init=False)
+    """Whether it has trained, or trains now."""
 
     def __post_init__(self) -> None:
         self.steps_done, self.service_s = self.job.steps_done, self.job.service_s
+        self.begun = self.steps_done > 0
 
     @property
     def epochs_steps(self) -> int:
@@ -360,10 +374,12 @@ class _Progress:
 
     @property
     def steps_left(self) -> int:
+        """Steps until it ends."""
         return self.epochs_steps - self.steps_done
 
     @property
     def name(self) -> str:
+        """Name of its job."""
         return self.job.name
 
     def as_job(self) -> SimulatedJob:
@@ -371,10 +387,12 @@ class _Progress:
         return replace(self.job, steps_done=self.steps_done, service_s=self.service_s)
 
     def charge(self, shares: Shares, seconds: float) -> None:
+        """Count service, also that of its owner."""
         self.service_s += seconds
         shares.charge(self.job.owner, seconds)
 
     def view(self, now_s: float, owner_service_s: float, *, waits: bool = True) -> JobView:
+        """What a policy sees of it."""
         return JobView(
             name=self.job.name,
             arrival=self.arrival,
@@ -395,6 +413,7 @@ class _Progress:
         )
 
     def steps_within(self, quantum: Quantum) -> int:
+        """Steps until a quantum that begins now is used up, or it ends."""
         steps = self.steps_left
         if quantum.kind == "epochs":
             last_epoch = self.steps_done // self.job.steps_per_epoch + math.ceil(quantum.amount)
@@ -406,7 +425,7 @@ class _Progress:
         return min(steps, self.steps_left)
 
 
-def _view(line: Mapping[str, _Progress], now_s: float, shares: Shares, at_work: tuple[str, ...] = ()) -> View:
+def _view(line: Mapping[str, JobProgress], now_s: float, shares: Shares, at_work: tuple[str, ...] = ()) -> View:
     """What the policy sees of the jobs in line."""
     service_s = shares.of({progress.job.owner: progress.job.tickets for progress in line.values()})
     jobs = [

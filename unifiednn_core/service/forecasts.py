@@ -24,6 +24,7 @@ from unifiednn_core.scheduling.rehearsal import (
     Stretch,
     coarse,
     joining,
+    mostly_beside,
     pace_of,
     paced,
 )
@@ -93,7 +94,7 @@ class Forecasts:
             jobs=tuple(jobs),
             basis=basis,
             lanes=rehearsals.lanes_on(spec.lanes, spec.threads, spec.device),
-            may_join=joining(room),
+            may_join=joining(room, on_host=_on_cpu(spec)),
             overheads=self._overheads(),
             memory=None if memory is None else _memory_model(spec, memory),
             peaks={} if memory is None else memory.prediction.by_policy,
@@ -220,13 +221,12 @@ class Forecasts:
         turns = self._store.speeds.turns(one.run_id for one in trained.values())
         found = dict[str, Pace]()
         basis: Basis = "measured"
+        one_thread = threads == 1 and _on_cpu(spec)
         for name, key in keys.items():
             pace, checked = None, report.submodels[name]
             timed_s = checked.seconds_per_step
             if key in trained:
-                pace = _measured(
-                    trained[key], turns[trained[key].run_id], checked, alone=threads == 1 and _on_cpu(spec)
-                )
+                pace = _measured(trained[key], turns[trained[key].run_id], checked, one_thread=one_thread)
             if pace is None and timed_s and _on_cpu(spec):
                 pace, basis = Pace(timed_s, SLOWDOWN), "timed"
             if pace is None:
@@ -258,15 +258,16 @@ class Forecasts:
         )
 
 
-def _measured(one: Trained, turns: Sequence[TimedTurn], checked: SubModelReport, *, alone: bool) -> Pace | None:
+def _measured(one: Trained, turns: Sequence[TimedTurn], checked: SubModelReport, *, one_thread: bool) -> Pace | None:
     """Speed as an earlier training measured it. One of few steps mostly warmed up: then that of its later steps counts.
 
-    `alone` says whether CPU seconds are those of a step alone.
+    With `one_thread` on a CPU, CPU seconds stand in for those of a step alone.
     """
-    if one.steps < SETTLED_STEPS and one.step_s:
-        return Pace(one.step_s / (1 - checked.evaluation_share))
-    cpu_s = one.cpu_s / one.steps if one.cpu_s and alone else None
     stretches = [Stretch(*turn) for turn in turns]
+    if one.steps < SETTLED_STEPS and one.step_s:
+        whole_s = one.step_s / (1 - checked.evaluation_share)
+        return Pace(whole_s / SLOWDOWN if mostly_beside(one.name, stretches) else whole_s)
+    cpu_s = one.cpu_s / one.steps if one.cpu_s and one_thread else None
     return pace_of(one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=cpu_s, least_steps=FEWEST_STEPS)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine.budget import device_type
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.machine.devices import best_match, threads_of
 from unifiednn_core.preflight.deadlines import due_at_s
@@ -41,8 +42,9 @@ def rules_of(run: RunRow, rows: Sequence[SubModelRow], prefix: str = "") -> Rule
     """How a private run trains; its jobs have the names of its sub-models after a `prefix`."""
     if run.mode != HYBRID:  # its scripts run all at once, or one after the other
         lanes = len(rows) if is_concurrent(run.mode) else 1
-        return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work: True)
-    return Rules(policy_of(run), known_lanes(run), joining(room_of(run), prefix))
+        return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work, unended: True)
+    on_host = device_type(run.device or run.spec.get("device", "cpu")) == "cpu"
+    return Rules(policy_of(run), known_lanes(run), joining(room_of(run), prefix, on_host=on_host))
 
 
 def policy_of(run: RunRow) -> Policy:

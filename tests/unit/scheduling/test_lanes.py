@@ -18,6 +18,7 @@ from unifiednn_core.scheduling.rehearsal import (
     coarse,
     joining,
     left_s,
+    mostly_beside,
     pace_of,
     paced,
 )
@@ -91,6 +92,20 @@ def test_memory_keeps_company_away():
         assert (2 in {turn.lane for turn in turns}) is beside
 
 
+@pytest.mark.parametrize(("held_before", "beside"), [(0, False), (1, True)])
+def test_a_first_step_needs_room_for_the_optimizer_too(held_before, beside):
+    jobs = [
+        SimulatedJob(name="a", steps_per_epoch=10),
+        SimulatedJob(name="b", steps_per_epoch=10, steps_done=held_before),
+    ]
+    room = MemoryRoom(
+        working_bytes={"a": 100, "b": 90}, weights_bytes={"a": 10, "b": 10}, optimizer_bytes={"a": 20, "b": 20},
+        company_bytes=95, tensors_bytes=1000,
+    )  # fmt: skip
+    turns = simulate(jobs, RoundRobin(), lanes=2, may_join=joining(room))
+    assert (turns[1].lane == 2) is beside
+
+
 @settings(deadline=None, max_examples=60)
 @given(JOBS, st.integers(1, 10), st.integers(4, 40))
 def test_a_coarse_job_has_as_much_left(jobs, most_epochs, most_steps):
@@ -139,3 +154,9 @@ def test_the_range_grows_with_the_spread_of_the_steps(waver):
     job = SimulatedJob(name="a")
     low, high = (paced(job, pace, scale).seconds_per_step for scale in (-1.0, 1.0))
     assert low < pace.step_s < high and math.isclose((low + high) / 2, pace.step_s)
+
+
+def test_most_steps_decide_whether_it_was_beside_others():
+    other, alone = Stretch("b", 0.0, 10.0, 5), Stretch("a", 10.0, 20.0, 10)
+    assert not mostly_beside("a", [other, Stretch("a", 0.0, 10.0, 9), alone])
+    assert mostly_beside("a", [other, Stretch("a", 0.0, 10.0, 11), alone])
