@@ -43,7 +43,7 @@ def main() -> None:
     """Draw the page; every second while a run is active, every five seconds otherwise."""
     frame.page("Now")
     dialogs.draw_all()
-    frame.live(draw, arms.any_lives(frame.service().runs.runs()), idle_s=frame.IDLE_PERIOD_S)
+    frame.live(draw, arms.any_lives(frame.service().runs.current()), idle_s=frame.IDLE_PERIOD_S)
     draft_list.draw(key="now")
     if signed_in.may("protections"):
         _missing_protections()
@@ -52,7 +52,7 @@ def main() -> None:
 def draw(live: bool) -> None:
     """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
     service = frame.service()
-    runs = service.runs.runs(within_s=frame.RECENT_S)
+    runs = service.runs.current(within_s=frame.RECENT_S)
     if arms.any_lives(runs) != live:
         st.rerun()  # with the other period
     actions.show_refusals()

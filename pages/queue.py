@@ -125,7 +125,7 @@ def _line(line: Sequence[LineEntry]) -> None:
     if not line:
         st.html(markup.small(tr(NOTHING_WAITS)))
         return
-    runs = {run.run_id: run for run in frame.service().runs.runs(within_s=frame.RECENT_S)}
+    runs = {run.run_id: run for run in frame.service().runs.current(within_s=frame.RECENT_S)}
     line_rows.draw(line, runs, key="line")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from unifiednn_core.scheduling.company import Member, MemoryRoom, obstacle
-from unifiednn_core.scheduling.simulator import MayJoin, Progress, SimulatedJob, pays
+from unifiednn_core.scheduling.simulator import JobProgress, MayJoin, SimulatedJob, pays
 
 SLOWDOWN = 1.3
 """How many times as long a step takes beside another one, until that is measured: the demo's networks on two cores of a
@@ -109,16 +109,16 @@ def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJ
     Jobs have the names of `room` after a `prefix`. `on_host` says that weights are in memory before their first step.
     """
 
-    def placed_bytes(one: Progress) -> int:
+    def placed_bytes(one: JobProgress) -> int:
         """Weights and optimizer state that it brings with its first step."""
         name = one.name.removeprefix(prefix)
         return room.optimizer_bytes.get(name, 0) + (0 if on_host else room.weights_bytes.get(name, 0))
 
-    def member(one: Progress, *, begins: bool) -> Member:
+    def member(one: JobProgress, *, begins: bool) -> Member:
         size = room.working_bytes.get(one.name.removeprefix(prefix), 0) + (placed_bytes(one) if begins else 0)
         return Member(name=one.name, priority=one.job.priority, working_bytes=size, shares_randomness=False)
 
-    def may_join(candidate: Progress, at_work: Sequence[Progress], unended: Iterable[Progress]) -> bool:
+    def may_join(candidate: JobProgress, at_work: Sequence[JobProgress], unended: Iterable[JobProgress]) -> bool:
         if not pays(candidate, at_work):
             return False
         names, held_bytes = list[str](), 0

@@ -59,11 +59,13 @@ class SimulatedTurn:
 class MayJoin(Protocol):
     """Says who may step beside whom."""
 
-    def __call__(self, candidate: "Progress", at_work: "Sequence[Progress]", unended: "Iterable[Progress]") -> bool:
+    def __call__(
+        self, candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]"
+    ) -> bool:
         """Whether `candidate` may step beside those at work, the policy's choice first; both are among `unended`."""
 
 
-def pays(candidate: "Progress", at_work: "Sequence[Progress]", unended: "Iterable[Progress]" = ()) -> bool:
+def pays(candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]" = ()) -> bool:
     """Whether company makes enough progress, and does not delay a job that goes first (`company.Rates.objection`)."""
     jobs = [one.job for one in at_work]
     first = jobs[0]
@@ -94,8 +96,8 @@ class SimulatedHybrid:
 
     def __init__(self, policy: Policy, lanes: int = 1, may_join: MayJoin = pays):
         self._policy, self._shares, self._lanes, self._may_join = policy, Shares(), lanes, may_join
-        self._line: dict[str, Progress] = {}
-        self._coming: list[Progress] = []
+        self._line: dict[str, JobProgress] = {}
+        self._coming: list[JobProgress] = []
         self._leaving: set[str] = set()
         self._arrivals, self._ticks = count(), count()
         self._turns: dict[str, _Turn] = {}
@@ -111,7 +113,7 @@ class SimulatedHybrid:
 
     def join(self, job: SimulatedJob, now_s: float) -> None:
         """Add a job, from the next step boundary on."""
-        self._coming.append(Progress(job, next(self._arrivals), line_since_s=now_s))
+        self._coming.append(JobProgress(job, next(self._arrivals), line_since_s=now_s))
         self._ask_at(now_s)
 
     def leave(self, name: str, now_s: float) -> None:
@@ -222,7 +224,7 @@ class SimulatedHybrid:
         turn = self._turns[decision.job] = _Turn(job, decision, lane, now_s)
         return turn
 
-    def _decision(self, jobs: Mapping[str, "Progress"], now_s: float) -> Decision:
+    def _decision(self, jobs: Mapping[str, "JobProgress"], now_s: float) -> Decision:
         decision = self._policy.decide(_view(jobs, now_s, self._shares, tuple(self._turns)))
         if decision.job not in jobs:
             in_line = ", ".join(jobs)
@@ -252,7 +254,7 @@ class _Turn:
     __slots__ = ("begun_s", "begun_step", "decision", "first_step", "granted_s", "job", "lane", "reason", "start_s",
                  "step_s", "until_step")  # fmt: skip
 
-    def __init__(self, job: "Progress", decision: Decision, lane: int, now_s: float):
+    def __init__(self, job: "JobProgress", decision: Decision, lane: int, now_s: float):
         self.job, self.lane, self.start_s, self.first_step = job, lane, now_s, job.steps_done
         self.reason, self.step_s = decision.reason, job.job.seconds_per_step
         self.grant(decision, now_s)
@@ -323,7 +325,7 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
     Once every job in a round of turns has had one with the same others, later rounds need no more; then the next in
     line is taken to its end. A turn of some seconds ends no job, because the duration of a step is unknown.
     """
-    alive = {job.name: Progress(job, arrival) for arrival, job in enumerate(jobs)}
+    alive = {job.name: JobProgress(job, arrival) for arrival, job in enumerate(jobs)}
     starts_seen: dict[str, int] = {}
     """How many jobs had started at the last turn of each."""
     ticks, shares, now_s = count(len(jobs)), Shares(), 0.0
@@ -348,7 +350,7 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class Progress:
+class JobProgress:
     """A job in line, and how far it is."""
 
     job: SimulatedJob
@@ -423,7 +425,7 @@ class Progress:
         return min(steps, self.steps_left)
 
 
-def _view(line: Mapping[str, Progress], now_s: float, shares: Shares, at_work: tuple[str, ...] = ()) -> View:
+def _view(line: Mapping[str, JobProgress], now_s: float, shares: Shares, at_work: tuple[str, ...] = ()) -> View:
     """What the policy sees of the jobs in line."""
     service_s = shares.of({progress.job.owner: progress.job.tickets for progress in line.values()})
     jobs = [

@@ -15,6 +15,7 @@ from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
+from unifiednn_core.views.attention import SHOWN_S
 from unifiednn_core.views.run_lines import RunLine, RunLines
 from unifiednn_core.views.runs import SHOWN_TURNS, RunView
 
@@ -37,6 +38,14 @@ class RunReader:
         if self._actor.sees_only_own:
             listed = [(run, parts) for run, parts in listed if any(part.owner == self._actor.id for part in parts)]
         return self._seen(listed, present.listed_views(listed, self._clock.utc_s()))
+
+    def current(self, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Those that are open, ended last, or failed in the last days, with some equals; at most `within_s` old."""
+        person, now_s = self._actor.id if self._actor.sees_only_own else None, self._clock.utc_s()
+        listed = self._recent.within(
+            within_s, ("current", person), lambda: self._store.run_lists.current(now_s - SHOWN_S, person)
+        )
+        return self._seen(listed, present.listed_views(listed, now_s))
 
     def page(self, query: RunQuery) -> RunLines:
         """One page of the runs that this person has a part in."""

@@ -282,6 +282,11 @@ class RunService:
         return self._reader.all(within_s)
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
+    def current(self, *, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Of `runs` those that are open, ended last, or failed in the last three days, and some of their equals."""
+        return self._reader.current(within_s)
+
+    @permission(Role.VIEWER, Own.SHARE, audited=False)
     def observe(self, run_id: str, *, within_s: float = 0.0) -> RunView:
         """One run with its curves, newest slices, memory and events."""
         return self._reader.view(run_id, within_s=within_s)

@@ -10,13 +10,19 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow, wholly_of
 
+NEWEST, MOST_FAILED, MOST_EQUAL = 10, 50, 50
+"""Most runs of each kind among the current ones."""
 _OPEN = [state.value for state in State if state not in ENDED]
+_BROKEN = [State.FAILED.value, State.INTERRUPTED.value]
+
+
+LightRun = tuple[Row[Any], list[Row[Any]]]
 
 
 class RunRows(NamedTuple):
     """One page of light rows, as those of `Runs.listed`."""
 
-    rows: list[tuple[Row[Any], list[Row[Any]]]]
+    rows: list[LightRun]
     total: int
     """Runs that match."""
     page: int
@@ -52,6 +58,30 @@ class RunLists:
             for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), RunRow.removed_at_s.is_(None))):
                 arms[same.fingerprint] = f"{arms.get(same.fingerprint, '')} {same.id}"
             return RunRows(with_light_parts(session, found), total, page, waiting, arms)
+
+    def current(self, failed_since_s: float, person: str | None = None) -> list[LightRun]:
+        """Runs of today as light rows, the newest first: open ones, the newest ended ones, and failures since then.
+
+        With the newest equals of each, from which a verdict can be had. With a `person` only those in which this person
+        has a part. The cost does not grow with the number of runs of the past.
+        """
+        seen = [RunRow.removed_at_s.is_(None), *_own(person)]
+        newest_first = RunRow.created_at_s.desc(), RunRow.id.desc()
+        broken = RunRow.state.in_(_BROKEN) | exists().where(
+            SubModelRow.run_id == RunRow.id, SubModelRow.state == State.FAILED.value
+        ).correlate(RunRow)  # fmt: skip
+        with self._database.read() as session:
+            ids = select(RunRow.id, RunRow.fingerprint).where(*seen)
+            found = [
+                *session.execute(ids.where(RunRow.state.in_(_OPEN))),
+                *session.execute(ids.where(RunRow.state.not_in(_OPEN)).order_by(*newest_first).limit(NEWEST)),
+            ]
+            failed = ids.where(RunRow.ended_at_s >= failed_since_s, broken).order_by(*newest_first).limit(MOST_FAILED)
+            prints = {row.fingerprint for row in found} - {""}
+            equal = ids.where(RunRow.fingerprint.in_(prints), RunRow.state.not_in(_OPEN))
+            found += [*session.execute(failed), *session.execute(equal.order_by(*newest_first).limit(MOST_EQUAL))]
+            shown = light_runs().where(RunRow.id.in_({row.id for row in found}))
+            return with_light_parts(session, session.execute(shown.order_by(*newest_first)).all())
 
     def choices(self, person: str | None = None) -> RunChoices:
         """Owners and devices of all runs that a person may see, and how many there are."""

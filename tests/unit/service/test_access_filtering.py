@@ -237,8 +237,8 @@ def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: Wor
     for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
         service, runs = here.of(actor), here.of(actor).runs
         told = [
-            runs.runs(), runs.observe(SHARED), runs.document(SHARED), runs.graph_dot(SHARED), runs.trained(),
-            runs.spec_document(SHARED), service.comparisons.comparable(SHARED), service.library.files(),
+            runs.runs(), runs.current(), runs.observe(SHARED), runs.document(SHARED), runs.graph_dot(SHARED),
+            runs.trained(), runs.spec_document(SHARED), service.comparisons.comparable(SHARED), service.library.files(),
         ]  # fmt: skip
         for thing in map(repr, told):
             assert own in thing and other not in thing and sha(f"{other}-model") not in thing

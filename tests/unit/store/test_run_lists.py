@@ -7,6 +7,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.store import Store
+from unifiednn_core.store.run_lists import MOST_EQUAL, MOST_FAILED, NEWEST
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
 PEOPLE, DEVICES = ("", "ann@example.org", "bob@example.org"), ("cpu", "cuda:0")
@@ -121,3 +122,21 @@ def test_filters_offer_what_there_is(store) -> None:
     assert choices.total == COUNT * 9 // 10
     mine = store.run_lists.choices("ann@example.org")
     assert mine.owners == () and 0 < mine.total < choices.total
+
+
+@pytest.mark.parametrize("person", [None, *PEOPLE])
+@pytest.mark.parametrize("since_s", [0.0, 2050.0, 9999.0])
+def test_current_runs_are_the_open_the_newest_and_those_that_failed(store, person, since_s):
+    rows = reference(store, RunQuery(), person)
+    open_ids = {run.id for run, _ in rows if State(run.state) not in ENDED}
+    ended = [run.id for run, _ in rows if State(run.state) in ENDED]
+    broken = [
+        run.id for run, parts in rows if (run.ended_at_s or 0.0) >= since_s
+        and (run.state in ("failed", "interrupted") or any(part.state == "failed" for part in parts))
+    ]  # fmt: skip
+    found = store.run_lists.current(since_s, person)
+    ids = [run.id for run, _ in found]
+    assert open_ids | {*ended[:NEWEST]} | {*broken} <= {*ids} <= {run.id for run, _ in rows}
+    assert ids == [run.id for run, _ in rows if run.id in {*ids}], "the newest first"
+    assert [parts for _, parts in found] == [parts for run, parts in rows if run.id in {*ids}]
+    assert len(ids) <= len(open_ids) + NEWEST + MOST_FAILED + MOST_EQUAL
