@@ -90,6 +90,7 @@ def measure(
         whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
+        leaves=tried.techniques.leaves,
         fitted=not cheap,
     ).changed()
 

@@ -17,13 +17,15 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
+    leaves: bool = False
+    """Whether weights and optimizer state leave the device between turns."""
     exact: bool = True
     """Whether the trained model has the same bits as without them."""
 
     @property
     def active(self) -> bool:
         """Whether they change any step."""
-        return bool(self.codecs)
+        return bool(self.codecs) or self.leaves
 
     @contextmanager
     def part(self, module: nn.Module, batch: Iterable[Tensor] = ()) -> Iterator[None]:
@@ -41,4 +43,5 @@ NONE = Techniques()
 def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
     codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
-    return Techniques(codecs, exact=all(one.exact for one in techniques))
+    leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
+    return Techniques(codecs, leaves, exact=all(one.exact for one in techniques))

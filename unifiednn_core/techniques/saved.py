@@ -126,6 +126,7 @@ class SavedTensors(TorchFunctionMode):
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
         super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._known.clear()  # hooks and mode refer to each other, so both wait for the collector of cycles
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -1,5 +1,7 @@
 """Activation compression leaves every bit, and less memory between forward and backward."""
 
+import gc
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.techniques.networks import EXAMPLES, GRAPHS, convolutions, example
+from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.spec.techniques import Compression
 from unifiednn_core.techniques.bits import pack_bits, unpack_bits
 from unifiednn_core.techniques.build import NONE, built
@@ -63,3 +66,21 @@ def test_a_codec_that_changes_a_bit_is_noticed(monkeypatch):
     monkeypatch.setattr("unifiednn_core.spec.techniques.Compression.exact", True)
     with pytest.raises(AssertionError, match="same bits"):
         check_technique(Compression(bfloat16=True), EXAMPLES)
+
+
+def test_nothing_packed_outlives_its_step():
+    network, inputs, targets = example(convolutions)()
+    live = LiveBytes()
+    live.track([*network.parameters(), *network.buffers(), inputs, targets])
+    techniques, held = built([Compression()]), []
+    gc.collect()
+    gc.disable()  # which would hide what only a cycle holds
+    try:
+        for _ in range(3):
+            network.zero_grad(set_to_none=True)
+            with live, techniques.part(network):
+                nn.functional.cross_entropy(network(inputs), targets).backward()
+            held.append(live.current_bytes)
+    finally:
+        gc.enable()
+    assert held[0] == held[-1]
