@@ -72,5 +72,7 @@ def need_of(call: Call, saved: Tensor, owns: Callable[[Tensor], bool]) -> Need:
 
 
 def _is(saved: Tensor, inputs: Tensor, weight: Tensor) -> bool:
-    """Whether it is the inputs of a layer, or their copy in another type or padded, and not such a copy of weights."""
-    return saved.untyped_storage() is inputs.untyped_storage() or saved.numel() != weight.numel()
+    """Whether it is all inputs of a layer, or their copy in another type or padded, and not such a copy of weights."""
+    storage = saved.untyped_storage()
+    whole = storage.nbytes() == saved.nbytes
+    return whole and (storage is inputs.untyped_storage() or saved.numel() != weight.numel())
