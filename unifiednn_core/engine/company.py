@@ -108,7 +108,7 @@ class Company:
         if working_bytes is not None and not footprint.optimizer_bytes:
             working_bytes += self._memory().optimizer_bytes.get(job.name, 0)
         if working_bytes is not None and not (footprint.placed or self._on_host):
-            working_bytes += footprint.weights_bytes
+            working_bytes += footprint.weights_bytes + footprint.optimizer_bytes
         return Member(
             name=job.name,
             priority=job.priority,

@@ -62,6 +62,7 @@ from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques import build as techniques
+from unifiednn_core.techniques.idle_offload import send_to_host
 
 
 class SubModel:
@@ -103,7 +104,7 @@ class SubModel:
         self._randomness = Randomness(self.module, seed, device, transforms_draw=self.training_step.draws)
         self.averaged = optimizers.build_average(self.module, spec.hyperparameters)
         """Moving average of the weights; it draws from where the network does."""
-        self._placed = self._in_world = self._measured = self._stopped = self._laid_out = False
+        self._placed = self._away = self._in_world = self._measured = self._stopped = self._laid_out = False
         self._on_host = device == HOST
         self._threads = torch.get_num_threads()
         self._earlier_kinds: tuple[Kind, ...] = ()
@@ -175,8 +176,8 @@ class SubModel:
 
     @property
     def placed(self) -> bool:
-        """Whether it is on its device; one that is paused is not."""
-        return self._placed
+        """Whether it is on its device, at least for its turns; one that is paused is not."""
+        return self._placed or self._away
 
     @contextmanager
     def world(self) -> Iterator[None]:
@@ -198,6 +199,8 @@ class SubModel:
             self._randomness.end()
             self._in_world = False
             self._eager.drop_gradients()
+            if self.techniques.leaves:
+                self._leave()
             self.footprint = self._idle
 
     def step(self) -> Stepped:
@@ -378,10 +381,10 @@ class SubModel:
 
     def park(self) -> None:
         """Move to the host and free the device's memory until the next `world`."""
-        if self._placed:
+        if self.placed:
             self._recorded.free()
             self._move(HOST)
-            self._placed = False
+            self._placed = self._away = False
             self._measure()
             for lease in self.leases:
                 lease.park()
@@ -434,6 +437,13 @@ class SubModel:
         """Parameters and buffers, also the averaged ones."""
         modules = [self.module] if self.averaged is None else [self.module, self.averaged.module]
         return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
+    def _leave(self) -> None:
+        """Free the device's memory until the next turn; the data sets stay."""
+        state = (value for entries in self.optimizer.state.values() for value in entries.values())
+        send_to_host([*self._tensors(), *(value for value in state if isinstance(value, Tensor))])
+        self._placed, self._away = False, True
+        self._measure()
 
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)

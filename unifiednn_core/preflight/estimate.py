@@ -3,9 +3,9 @@
 What is in memory follows from the engine (`engine.submodel`, `engine.resident_data`):
 
 - The context: the process with its libraries, and everything that the first step of a network loads.
-- On a GPU, weights and optimizer state of each sub-model from its first turn to its end; nothing of one that has not
-  started. On the host, the weights of all are read before the first step, and ended ones are gone; the state of an
-  optimizer comes with its first step.
+- On a GPU, weights and optimizer state of each sub-model from its first turn to its end, or during its turns if it
+  leaves the device between them; nothing of one that has not started. On the host, the weights of all are read before
+  the first step, and ended ones are gone; the state of an optimizer comes with its first step.
 - Gradients and transient part of the sub-model that holds the device, of no other.
 - Each distinct data set once: on a GPU from the first turn of a sub-model that uses it, on the host until all ended.
 - On the host, copies of weights and optimizer state while their checkpoints are written. They fit into what the
@@ -109,7 +109,8 @@ def predict(
     by_policy = {name: peak(other) for name, other in policies.items()}
     submodels = tuple(_alone(part, context_bytes, key) for part in parts)
     peak_bytes = by_policy[policy.name]
-    company_bytes = 0 if lanes < 2 else _of_company(submodels, peak_bytes, most_bytes)
+    working = [working_bytes(part, device_type, allocator) for part in parts]
+    company_bytes = 0 if lanes < 2 else _of_company(working, peak_bytes, most_bytes)
     return Prediction(
         peak_bytes=peak_bytes + company_bytes,
         context_bytes=context_bytes,
@@ -120,11 +121,10 @@ def predict(
     )
 
 
-def _of_company(submodels: Sequence[SubModelPrediction], peak_bytes: int, most_bytes: int | None) -> int:
+def _of_company(working: Sequence[int], peak_bytes: int, most_bytes: int | None) -> int:
     """Bytes that company may add: all working sets but the largest, up to a share of the peak and to what is left."""
-    working = sorted(submodel.gradients_bytes + submodel.transient_bytes for submodel in submodels)
     left_bytes = peak_bytes if most_bytes is None else max(0, most_bytes - peak_bytes)
-    return min(sum(working[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)
+    return min(sum(sorted(working)[:-1]), int(COMPANY_SHARE * peak_bytes), left_bytes)
 
 
 def hybrid_bytes(
@@ -141,12 +141,13 @@ def need_of(part: Part, device_type: str, allocator: str = GLIBC) -> Need:
     """What placement knows of the memory of one sub-model (`scheduling.sites.hybrid_bytes`)."""
     need, on_gpu, transient_bytes = part.need, device_type == "cuda", _transient(part, _key(device_type, allocator))
     state_bytes = need.weights_bytes + need.optimizer_bytes
+    leaves_bytes = state_bytes + need.gradients_bytes if on_gpu and need.leaves else 0
     return Need(
-        kept_bytes=state_bytes + (need.gradients_bytes if on_gpu else 0),
-        working_bytes=transient_bytes + (0 if on_gpu else need.gradients_bytes),
+        kept_bytes=state_bytes + (need.gradients_bytes if on_gpu else 0) - leaves_bytes,
+        working_bytes=transient_bytes + (0 if on_gpu else need.gradients_bytes) + leaves_bytes,
         copies_bytes=0 if on_gpu else state_bytes,
         slack_bytes=transient_bytes - need.transient_bytes,
-        company_bytes=need.gradients_bytes + transient_bytes,
+        company_bytes=transient_bytes + (leaves_bytes or need.gradients_bytes),
         data=need.data,
     )
 
@@ -182,8 +183,10 @@ def stage_bytes(stage: Stage, parts: Mapping[str, Part], device_type: str, alloc
 
 
 def working_bytes(part: Part, device_type: str, allocator: str = GLIBC) -> int:
-    """What a step adds while another sub-model holds the device: gradients and the transient part."""
-    return part.need.gradients_bytes + _transient(part, _key(device_type, allocator))
+    """What a step adds while another sub-model holds the device: gradients, transient part, and what left a GPU."""
+    need = part.need
+    state_bytes = need.weights_bytes + need.optimizer_bytes if need.leaves and device_type == "cuda" else 0
+    return need.gradients_bytes + _transient(part, _key(device_type, allocator)) + state_bytes
 
 
 def _at(stage: Stage, parts: Mapping[str, Part], key: str) -> int:
@@ -191,11 +194,10 @@ def _at(stage: Stage, parts: Mapping[str, Part], key: str) -> int:
     started = [parts[name].need for name in stage.started]
     held = started if on_gpu else [*started, *(parts[name].need for name in stage.waiting)]
     data = {sha256: size for need in held for sha256, size in need.data.items()}
-    weights_bytes = sum(need.weights_bytes for need in held)
-    optimizer_bytes = sum(need.optimizer_bytes for need in started)
-    gradients_bytes = sum(
-        need.gradients_bytes for need in (started if on_gpu else [holder])
-    )  # a recorded step keeps them
+    placed = [need for need in held if not (on_gpu and need.leaves and need is not holder)]
+    weights_bytes = sum(need.weights_bytes for need in placed)
+    optimizer_bytes = sum(need.optimizer_bytes for need in (placed if on_gpu else started))
+    gradients_bytes = sum(need.gradients_bytes for need in (placed if on_gpu else [holder]))  # recorded steps keep them
     transient_bytes = _transient(parts[stage.holder], key)
     copies_bytes = 0 if on_gpu else sum(need.weights_bytes for need in started) + optimizer_bytes
     more_bytes = max(0, copies_bytes - (transient_bytes - holder.transient_bytes))

@@ -90,6 +90,7 @@ def measure(
         whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
+        leaves=tried.techniques.leaves,
         fitted=not cheap,
     ).changed()
 
@@ -182,7 +183,7 @@ class _Counted:
     def _learn(self, size: int) -> None:
         step = self.tried.step
         batch = self._batch(self.trial.train, size, training=True)
-        with self.tried.techniques.part(self.tried.module):
+        with self.tried.techniques.part(self.tried.module, batch.tensors):
             outputs = step.forward(self.tried.module, batch)
             loss = step.loss(self.tried.criterion, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]

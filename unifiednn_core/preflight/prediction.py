@@ -27,6 +27,8 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     """Transient bytes of a step by the size of a part of its batch."""
     evaluation: dict[int, int] = {}
     """Transient bytes of an evaluation by the size of its batch, which is never split; empty without test data."""
+    leaves: bool = False
+    """Whether weights and optimizer state are on a GPU only during its turns."""
     fitted: bool = False
     """Whether the figures at the full batch are extrapolated, because the full one was too costly to try."""
 

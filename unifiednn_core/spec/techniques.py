@@ -7,7 +7,7 @@ What it does is in the room `techniques`, in the file of its name.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 
@@ -50,7 +50,21 @@ class Compression(Technique):
         return not self.bfloat16
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression,)
+class IdleOffload(Technique):
+    """Weights and optimizer state are in host memory while other sub-models train."""
+
+    title: ClassVar[str] = "Idle sub-models on the host"
+    summary: ClassVar[str] = (
+        "Between its turns a sub-model leaves the GPU: its weights and optimizer state wait in host memory. The bits "
+        "stay the same; each turn takes two copies longer. On a CPU it changes nothing."
+    )
+    paper: ClassVar[str] = "equation 2 of UnifiedNN"
+    saves: ClassVar[Literal["step", "rest"]] = "rest"
+
+    name: Literal["idle_offload"] = "idle_offload"
+
+
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -77,5 +91,4 @@ def distinct(techniques: Sequence[Technique]) -> None:
             raise PydanticCustomError("unknown_name", "{name} is there twice. Leave one out.", {"name": name})
 
 
-AnyTechnique = Annotated[Compression, BeforeValidator(_named)]
-"""Of several classes: `Annotated[A | B, Field(discriminator="name"), BeforeValidator(_named)]`."""
+AnyTechnique = Annotated[Compression | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)]

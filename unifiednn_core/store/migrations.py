@@ -113,6 +113,8 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
               FROM runs, json_each(runs.spec, '$.submodels') AS part
               WHERE json_extract(part.value, '$.{entry}') LIKE 'sha256:%'""" for entry in _NAMING),
     ),
+    # Forecasts look up how fast the same sub-model was before.
+    10: ("CREATE INDEX ix_submodels_memory_key ON submodels (memory_key)",),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ColumnElement, ForeignKeyConstraint, Index, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 HYBRID: Final = "hybrid"
 
 
@@ -191,7 +191,7 @@ class SubModelRow(Base):
     cpu_s: Mapped[float | None]
     step_s: Mapped[float | None]
     """Mean seconds of its steps alone, without the first one and evaluations, as the engine timed them."""
-    memory_key: Mapped[str] = mapped_column(default="")
+    memory_key: Mapped[str] = mapped_column(default="", index=True)
     """Key of its measured memory: graph, batch, optimizer, device, versions."""
     cause: Mapped[str | None]
     remedy: Mapped[str | None]

@@ -1,10 +1,10 @@
 """The techniques of one sub-model at work, from those of its spec."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
 from unifiednn_core.techniques.compression import Packing
@@ -17,21 +17,23 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
+    leaves: bool = False
+    """Whether weights and optimizer state leave the device between turns."""
     exact: bool = True
     """Whether the trained model has the same bits as without them."""
 
     @property
     def active(self) -> bool:
         """Whether they change any step."""
-        return bool(self.codecs)
+        return bool(self.codecs) or self.leaves
 
     @contextmanager
-    def part(self, module: nn.Module) -> Iterator[None]:
-        """Surround forward, loss and backward of one part of a batch."""
+    def part(self, module: nn.Module, batch: Iterable[Tensor] = ()) -> Iterator[None]:
+        """Surround forward, loss and backward of one part of a batch, whose tensors stay in memory."""
         if not self.codecs:
             yield
             return
-        with SavedTensors(self.codecs, module):
+        with SavedTensors(self.codecs, module, batch):
             yield
 
 
@@ -41,4 +43,5 @@ NONE = Techniques()
 def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
     codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
-    return Techniques(codecs, exact=all(one.exact for one in techniques))
+    leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
+    return Techniques(codecs, leaves, exact=all(one.exact for one in techniques))

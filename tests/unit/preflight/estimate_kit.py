@@ -19,6 +19,7 @@ def need(
     a_sample: int = 1,
     data: dict[str, int] | None = None,
     tested: int = 0,
+    leaves: bool = False,
 ) -> MemoryNeed:
     """A need in MiB whose step takes `a_sample` for each sample, and 1 more for gradients that are there already."""
     sizes = [batch]
@@ -35,6 +36,7 @@ def need(
         whole={size: size * a_sample * MIB for size in sizes},
         parts={size: (size * a_sample + 1) * MIB for size in sizes},
         evaluation={size: size * tested * MIB for size in sizes} if tested else {},
+        leaves=leaves,
     ).changed()
 
 
@@ -56,6 +58,7 @@ def hybrids(draw: st.DrawFn) -> tuple[Part, ...]:
             optimizer=draw(small),
             a_sample=draw(small),
             tested=draw(st.integers(0, 3)),
+            leaves=draw(st.booleans()),
             data={draw(st.sampled_from("xyz")): 7, "shared": 3},
             priority=draw(st.integers(0, 2)),
             parameters=draw(small),

@@ -48,6 +48,18 @@ def test_on_a_gpu_who_waits_holds_nothing_and_who_has_started_keeps_all_but_temp
     assert turns == fcfs + (4 + 4 + 8) * MIB
 
 
+def test_equation_2_is_true_on_a_gpu_if_idle_ones_leave_it() -> None:
+    sizes: list[dict[str, int]] = [{}, {"weights": 10, "optimizer": 20}, {"a_sample": 3}]
+    staying, leaving = (
+        [part(str(place), data={}, leaves=leaves, **size) for place, size in enumerate(sizes)]
+        for leaves in (False, True)
+    )
+    found = predicted(leaving)
+    assert set(found.by_policy.values()) == {found.paper_bytes}
+    assert predicted(staying).by_policy["round_robin"] > predicted(staying).paper_bytes == found.paper_bytes
+    assert predicted(leaving, device="cpu") == predicted(staying, device="cpu"), "on a CPU it changes nothing"
+
+
 def test_on_the_host_the_weights_of_all_are_there_from_the_beginning() -> None:
     parts = [part("a"), part("b", weights=10, optimizer=20, a_sample=0)]
     found = predicted(parts, device="cpu").by_policy["fcfs"]
