@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.techniques.compression import INTEGERS, LEAST_ELEMENTS, MOST_SHARE, Places, pack_need
-from unifiednn_core.techniques.needs import INPUTS, Need
+from unifiednn_core.techniques.needs import INPUTS, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 
 _INDEX_BYTES = 4
@@ -31,7 +31,7 @@ class Dropping:
     shared: bool
     """Whether in the deduplicated form."""
 
-    def pack(self, flat: Tensor, need: Need) -> Packed | None:
+    def pack(self, flat: Tensor, need: BackwardNeed) -> Packed | None:
         """Pack memory, [elements]; None if an operator needs each bit, and in the shared form if nothing is saved."""
         if flat.numel() < LEAST_ELEMENTS or flat.dtype not in INTEGERS:
             return None

@@ -10,7 +10,7 @@ from unifiednn_core.spec.techniques import Compression, DropIT
 from unifiednn_core.techniques import compression
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.compression import Packing
-from unifiednn_core.techniques.needs import Need
+from unifiednn_core.techniques.needs import BackwardNeed
 from unifiednn_core.techniques.saved import SavedTensors
 from unifiednn_core.testing.techniques import check_technique, take_step
 
@@ -63,9 +63,9 @@ class Counting:
     shared = True
 
     def __init__(self):
-        self.taken: list[tuple[int, Need]] = []
+        self.taken: list[tuple[int, BackwardNeed]] = []
 
-    def pack(self, flat: Tensor, need: Need):
+    def pack(self, flat: Tensor, need: BackwardNeed):
         self.taken.append((flat.numel(), need))
         return Copied(flat.clone())
 
