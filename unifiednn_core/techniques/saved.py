@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
-from unifiednn_core.techniques.needs import ALL, OperatorCall, BackwardNeed, need_of, operator_name
+from unifiednn_core.techniques.needs import ALL, BackwardNeed, OperatorCall, need_of, operator_name
 
 
 class Packed(Protocol):
