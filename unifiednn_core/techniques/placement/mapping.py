@@ -11,11 +11,12 @@ WINDOWS = 512
 """Parts of the critical path in which the work of each device is counted."""
 
 
-def mapped(graph: CostGraph, found: Slices, devices: int, link: Link) -> tuple[int, ...]:
+def mapped(graph: CostGraph, found: Slices, devices: int, link: Link, *, avoid_sending: float = 1.0) -> tuple[int, ...]:
     """Return the device of each operator; units are together.
 
     A slice runs in a window of time, between what it waits for and what waits for it. It joins the device where the
-    work in this window, and what has to be sent to others and from them, take least.
+    work in this window, and what has to be sent to others and from them, take least; what is sent counts
+    `avoid_sending` times.
     """
     device_of = np.full(len(graph.ops), -1)
     levels = found.levels
@@ -37,7 +38,7 @@ def mapped(graph: CostGraph, found: Slices, devices: int, link: Link) -> tuple[i
                 for edge in edges:
                     other = device_of[edge.source if others == "source" else edge.target]
                     if other >= 0:
-                        sending_s = link.seconds(edge.size_bytes) + link.seconds(edge.gradient_bytes)
+                        sending_s = avoid_sending * (link.seconds(edge.size_bytes) + link.seconds(edge.gradient_bytes))
                         cost_s += sending_s
                         cost_s[other] -= sending_s
         put(members, int(cost_s.argmin()))

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 
 from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.techniques.placement.fit import fitted
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
 from unifiednn_core.techniques.placement.mapping import mapped, together
-from unifiednn_core.techniques.placement.refine import EFFORT, Assignment, Search, refined
-from unifiednn_core.techniques.placement.simulate import list_schedule, program_order
+from unifiednn_core.techniques.placement.refine import EFFORT, FEW_UNITS, Assignment, Search, refined
+from unifiednn_core.techniques.placement.simulate import Tasks
 from unifiednn_core.techniques.placement.slicing import slices
 from unifiednn_core.techniques.placement.stages import stages
 
+AVOID_SENDING = (1.0, 6.0, 40.0)
+"""Copies need memory, too: slices are mapped as if it took so many times as long to send them."""
 _REFINED = 3
 """So many of the first guesses are refined, the best ones; of a graph of few operators all."""
-_FEW = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +41,21 @@ def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None
     """
     if not caps:
         raise ValueError("a placement needs at least one device")
-    search = Search(graph, tuple(caps), link or Link(), effort)
+    search = Search(Tasks(graph), tuple(caps), link or Link(), effort)
     _refuse_the_impossible(graph, caps)
-    guesses = sorted(set(_guesses(search)), key=lambda guess: (search.score(guess), guess))
-    chosen = guesses if len(graph.units) <= _FEW else guesses[:_REFINED]
+    guesses = sorted(
+        {fitted(search, guess) for guess in _guesses(search)}, key=lambda guess: (search.score(guess), guess)
+    )
+    chosen = guesses if len(graph.units) <= FEW_UNITS else guesses[:_REFINED]
     best = min((refined(search, guess) for guess in chosen), key=lambda one: (search.score(one), one))
     device_of = search.device_of(best)
     if search.score(best).excess_bytes:
         raise _none_found(search, best)
-    times = list_schedule(graph, device_of, len(caps), search.link)
+    times = search.tasks.list_schedule(device_of, len(caps), search.link)
     return Placement(
         device_of,
         times.makespan_s,
-        program_order(graph, device_of, len(caps), search.link).makespan_s,
+        search.tasks.program_order(device_of, len(caps), search.link).makespan_s,
         graph.bound_s(len(caps)),
         search.peaks_bytes(device_of, times),
     )
@@ -61,7 +65,9 @@ def _guesses(search: Search) -> list[Assignment]:
     """Make first placements: all on one device, by slices, and as consecutive stages of equal time."""
     graph, devices, caps = search.graph, search.devices, search.caps
     largest = max(range(devices), key=lambda one: (float("inf") if caps[one] is None else caps[one] or 0, -one))
-    found = [(largest,) * len(graph.ops), mapped(graph, slices(graph, devices, search.link), devices, search.link)]
+    found = [(largest,) * len(graph.ops)]
+    sliced = slices(graph, devices, search.link)
+    found += [mapped(graph, sliced, devices, search.link, avoid_sending=factor) for factor in AVOID_SENDING]
     for limits in {(None,) * devices, tuple(caps)}:
         try:
             parts = stages(graph, devices, limits, most_tensors=len(graph.ops), link=search.link, may_tear=True)
@@ -98,9 +104,7 @@ def _refuse_the_impossible(graph: CostGraph, caps: Sequence[int | None]) -> None
 
 
 def _none_found(search: Search, best: Assignment) -> Infeasible:
-    device_of = search.device_of(best)
-    times = list_schedule(search.graph, device_of, search.devices, search.link)
-    peaks = search.peaks_bytes(device_of, times)
+    peaks = search.peaks_of(best)
     over = [
         f"device {device} needs {memory_text(peak)} and may have {memory_text(cap)}"
         for device, (peak, cap) in enumerate(zip(peaks, search.caps, strict=True))

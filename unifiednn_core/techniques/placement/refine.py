@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.simulate import Times, list_schedule, peaks_bytes, program_order
+from unifiednn_core.techniques.placement.liveness import peaks_bytes
+from unifiednn_core.techniques.placement.simulate import Tasks, Times
 
 EFFORT = 1_200_000
 """Simulated tasks after which the search ends; about 20 seconds."""
-FEW_UNITS = 40
+FEW_UNITS = 16
 """Of so few units, pairs are exchanged as well."""
 
 Assignment = tuple[int, ...]
@@ -31,11 +32,16 @@ class Score:
 class Search:
     """The problem, and what was simulated so far."""
 
-    graph: CostGraph
+    tasks: Tasks
     caps: Sequence[int | None]
     link: Link
     effort: int = EFFORT
     scores: dict[Assignment, Score] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> CostGraph:
+        """Operators and who reads whose result."""
+        return self.tasks.graph
 
     @property
     def devices(self) -> int:
@@ -44,13 +50,13 @@ class Search:
 
     def is_over(self) -> bool:
         """Whether the effort is spent."""
-        return len(self.scores) * len(self.graph.ops) * (2 if self.graph.training else 1) >= self.effort
+        return len(self.scores) * len(self.tasks.seconds) >= self.effort
 
     def score(self, placed: Assignment) -> Score:
         """Simulate a placement, unless it was before."""
         if placed not in self.scores:
             device_of = self.device_of(placed)
-            times = list_schedule(self.graph, device_of, self.devices, self.link)
+            times = self.tasks.list_schedule(device_of, self.devices, self.link)
             excess_bytes = 0
             if any(cap is not None for cap in self.caps):
                 pairs = zip(self.peaks_bytes(device_of, times), self.caps, strict=True)
@@ -62,11 +68,15 @@ class Search:
         """Return the device of each operator."""
         return tuple(placed[unit] for unit in self.graph.unit_of)
 
+    def peaks_of(self, placed: Assignment) -> tuple[int, ...]:
+        """Return the peak of each device."""
+        device_of = self.device_of(placed)
+        return self.peaks_bytes(device_of, self.tasks.list_schedule(device_of, self.devices, self.link))
+
     def peaks_bytes(self, device_of: Sequence[int], times: Times) -> tuple[int, ...]:
         """Return the peak of each device, at these times or in the order of the program, whichever is higher."""
-        graph, devices, link = self.graph, self.devices, self.link
-        orders = (times, program_order(graph, device_of, devices, link))
-        found = [peaks_bytes(graph, device_of, devices, link, order) for order in orders]
+        orders = (times, self.tasks.program_order(device_of, self.devices, self.link))
+        found = [peaks_bytes(self.tasks, device_of, self.devices, self.link, order) for order in orders]
         return tuple(max(pair) for pair in zip(*found, strict=True))
 
 
@@ -109,3 +119,5 @@ def moves(search: Search, placed: Assignment) -> Iterator[Move]:
         for one, other in combinations(range(count), 2):
             if placed[one] != placed[other]:
                 yield ((one, placed[other]), (other, placed[one]))
+            else:
+                yield from (((one, device), (other, device)) for device in devices if device != placed[one])

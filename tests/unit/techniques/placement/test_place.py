@@ -9,6 +9,7 @@ from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
 from unifiednn_core.techniques.placement.place import place
 from unifiednn_core.techniques.placement.refine import Score, Search
+from unifiednn_core.techniques.placement.simulate import Tasks
 
 LINK = Link(latency_s=2e-4, bytes_per_s=2e8)
 """As slow, by the operators of the random graphs, that a placement has to choose what to send."""
@@ -16,7 +17,7 @@ LINK = Link(latency_s=2e-4, bytes_per_s=2e8)
 
 def best_by_force(graph: CostGraph, caps: list[int | None]) -> Score:
     """Try every assignment of units to devices."""
-    search = Search(graph, caps, LINK)
+    search = Search(Tasks(graph), caps, LINK)
     return min(search.score(placed) for placed in product(range(len(caps)), repeat=len(graph.units)))
 
 
