@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
 from unifiednn_core.techniques.compression import Packing
+from unifiednn_core.techniques.dropit import Dropping
 from unifiednn_core.techniques.saved import Codec, SavedTensors
 
 
@@ -40,8 +41,17 @@ class Techniques:
 NONE = Techniques()
 
 
+def _codec(technique: asked.Technique) -> Codec | None:
+    if isinstance(technique, asked.Compression):
+        return Packing(technique.bfloat16)
+    if isinstance(technique, asked.DropIT):
+        return Dropping(technique.keep, technique.form == "deduplicated")
+    return None
+
+
 def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
-    codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
+    codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
+    codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(codecs, leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), leaves, exact=all(one.exact for one in techniques))

@@ -18,7 +18,7 @@ from unifiednn_core.techniques.pipelines.layers import chain
 from unifiednn_core.techniques.pipelines.partition import Layer, Machines, StagePlan, partition, partitions
 from unifiednn_core.techniques.pipelines.pipedream import PipeDream
 from unifiednn_core.techniques.pipelines.profile import profile, stages
-from unifiednn_core.techniques.pipelines.schedule import Work, schedule, version_of, warm_ups
+from unifiednn_core.techniques.pipelines.schedule import StageWork, schedule, version_of, warm_ups
 
 LAYERS = st.builds(
     Layer,
@@ -128,8 +128,8 @@ def batches(count: int = 9) -> list[tuple[Tensor, Tensor]]:
 
 def trained(
     made: Sequence[nn.Module], optimizer: Callable[..., Optimizer], data: Sequence[tuple[Tensor, Tensor]]
-) -> tuple[list[float], list[Work]]:
-    pipeline, works = PipeDream(made, [optimizer(one.parameters()) for one in made]), list[Work]()
+) -> tuple[list[float], list[StageWork]]:
+    pipeline, works = PipeDream(made, [optimizer(one.parameters()) for one in made]), list[StageWork]()
     pipeline.on_work = works.append
     given = ((inputs, lambda output, targets=targets: cross_entropy(output, targets)) for inputs, targets in data)
     return [one.loss.item() for one in pipeline.train(given, len(data))], works
@@ -204,7 +204,7 @@ def test_memory_holds_one_version_for_each_batch_under_way_and_the_newest() -> N
     pipeline = PipeDream(made, [SGD(one.parameters(), lr=0.1) for one in made])
     most = [0] * 4
 
-    def look(_: Work) -> None:
+    def look(_: StageWork) -> None:
         for place, stage in enumerate(pipeline.stages):
             most[place] = max(most[place], stage.versions)
             assert stage.in_flight <= 4 - place

@@ -15,13 +15,13 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.techniques.pipelines.schedule import Work, schedule
+from unifiednn_core.techniques.pipelines.schedule import StageWork, schedule
 
 LossOf = Callable[[Tensor], Tensor]
 """The loss of a batch from the output of the last stage."""
 
 
-class Learned(NamedTuple):
+class TakenForward(NamedTuple):
     """One batch that has passed all stages forward."""
 
     batch: int
@@ -39,7 +39,7 @@ class _Flight(NamedTuple):
     version: int
 
 
-class Stage:
+class StashingStage:
     """One stage: its newest weights, and those with which batches are under way."""
 
     def __init__(self, module: nn.Module, optimizer: Optimizer):
@@ -123,11 +123,11 @@ class PipeDream:
                 message="Two stages share weights, of which each would train versions of its own.",
                 remedy="Use fewer stages, so that one stage has them all.",
             )
-        self.stages = [Stage(module, optimizer) for module, optimizer in zip(stages, optimizers, strict=True)]
-        self.on_work: Callable[[Work], object] = lambda _: None
+        self.stages = [StashingStage(module, optimizer) for module, optimizer in zip(stages, optimizers, strict=True)]
+        self.on_work: Callable[[StageWork], object] = lambda _: None
         """Hears of each work with the version that it really used."""
 
-    def train(self, batches: Iterable[tuple[Tensor, LossOf]], count: int) -> Iterator[Learned]:
+    def train(self, batches: Iterable[tuple[Tensor, LossOf]], count: int) -> Iterator[TakenForward]:
         """Fill the pipeline, train `count` batches, each with one update of each stage, and drain it.
 
         Yields each batch once its loss is known. Versions count from the start of the call.
@@ -149,13 +149,13 @@ class PipeDream:
                 if loss_of is None:
                     forward[work.stage + 1, batch] = output
                 else:
-                    yield Learned(batch, stage.loss(batch), output)
+                    yield TakenForward(batch, stage.loss(batch), output)
             else:
                 gradient = backward.pop((work.stage, batch), None)
                 passed, version = stage.backward(batch, None if gradient is None else _placed(gradient, stage.device))
                 if work.stage:
                     backward[work.stage - 1, batch] = passed
-            self.on_work(Work(work.tick, work.stage, batch, work.kind, version))
+            self.on_work(StageWork(work.tick, work.stage, batch, work.kind, version))
 
 
 def _placed(tensor: Tensor, device: torch.device | None) -> Tensor:

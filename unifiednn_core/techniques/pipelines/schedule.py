@@ -13,7 +13,7 @@ Kind = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StageWork:
     """One batch through one stage, forward or backward. Numbers start at 0."""
 
     tick: int
@@ -46,7 +46,7 @@ def order(warm_up: int, batches: int) -> Iterator[tuple[Kind, int]]:
     yield from (("backward", batch) for batch in range(batches - ahead, batches))
 
 
-def schedule(stages: int, batches: int) -> Iterator[Work]:
+def schedule(stages: int, batches: int) -> Iterator[StageWork]:
     """The works of a straight pipeline, in an order in which one device can do them all.
 
     Each work takes one tick and starts as early as the stages beside it allow: forward after the stage before it,
@@ -60,7 +60,7 @@ def schedule(stages: int, batches: int) -> Iterator[Work]:
     while any(waiting):
         ready = [(stage, *one) for stage, one in enumerate(waiting) if one and _may_run(stage, *one, forward, backward)]
         for stage, kind, batch in ready:
-            yield Work(tick, stage, batch, kind, version_of(batch, ahead[stage]))
+            yield StageWork(tick, stage, batch, kind, version_of(batch, ahead[stage]))
         for stage, kind, _ in ready:
             (forward if kind == "forward" else backward)[stage] += 1
             waiting[stage] = next(orders[stage], None)
