@@ -10,7 +10,7 @@ from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choice import shown
 from unifiednn_core.spec.techniques import TECHNIQUES, Technique, name_of
 from unifiednn_core.views import markup
-from unifiednn_core.views.techniques import Parameter, is_exact, parameters_of
+from unifiednn_core.views.techniques import TechniqueParameter, is_exact, parameters_of
 
 HELP = (
     "Each trains this sub-model in less memory and costs time. An exact one leaves every bit; the weights of a lossy "
@@ -58,7 +58,7 @@ def _bits(exact: bool | None) -> str:
     return markup.badge(words, "verified" if exact else "blur_on", "green" if exact else "orange", "")
 
 
-def _field(parameter: Parameter, seed: Mapping[str, Any], key: str) -> Any:
+def _field(parameter: TechniqueParameter, seed: Mapping[str, Any], key: str) -> Any:
     """Draw one parameter; returns its value, None for the default."""
     label, given = parameter.name.replace("_", " "), seed.get(parameter.name, parameter.default)
     if isinstance(parameter.default, bool):

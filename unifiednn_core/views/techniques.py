@@ -100,7 +100,7 @@ def saving_text(report: SubModelReport) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class TechniqueParameter:
     """One parameter of a technique, as a form needs it."""
 
     name: str
@@ -114,11 +114,11 @@ class Parameter:
 
 
 @lru_cache(maxsize=64)
-def parameters_of(technique: type[Technique]) -> tuple[Parameter, ...]:
+def parameters_of(technique: type[Technique]) -> tuple[TechniqueParameter, ...]:
     """All parameters of a technique."""
     told = _descriptions(technique)
     return tuple(
-        Parameter(
+        TechniqueParameter(
             name,
             None if field.is_required() else field.get_default(call_default_factory=True),
             field.is_required(),
