@@ -183,7 +183,7 @@ class _Counted:
     def _learn(self, size: int) -> None:
         step = self.tried.step
         batch = self._batch(self.trial.train, size, training=True)
-        with self.tried.techniques.part(self.tried.module):
+        with self.tried.techniques.part(self.tried.module, batch.tensors):
             outputs = step.forward(self.tried.module, batch)
             loss = step.loss(self.tried.criterion, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -1,10 +1,10 @@
 """The techniques of one sub-model at work, from those of its spec."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
 from unifiednn_core.techniques.compression import Packing
@@ -28,12 +28,12 @@ class Techniques:
         return bool(self.codecs) or self.leaves
 
     @contextmanager
-    def part(self, module: nn.Module) -> Iterator[None]:
-        """Surround forward, loss and backward of one part of a batch."""
+    def part(self, module: nn.Module, batch: Iterable[Tensor] = ()) -> Iterator[None]:
+        """Surround forward, loss and backward of one part of a batch, whose tensors stay in memory."""
         if not self.codecs:
             yield
             return
-        with SavedTensors(self.codecs, module):
+        with SavedTensors(self.codecs, module, batch):
             yield
 
 
