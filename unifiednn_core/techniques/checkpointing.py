@@ -109,7 +109,7 @@ def _in_pieces(
 @contextmanager
 def _replaced(forwards: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
     """Give modules another forward for a while."""
-    before = [(module, module.__dict__.get("forward")) for module, _ in forwards]
+    before: list[tuple[nn.Module, Any]] = [(module, module.__dict__.get("forward")) for module, _ in forwards]
     for module, forward in forwards:
         module.__dict__["forward"] = forward
     try:
