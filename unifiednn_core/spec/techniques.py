@@ -65,6 +65,29 @@ class Checkpointing(Technique):
     """About how many; by default the root of the number of layers or operators."""
 
 
+class DropIT(Technique):
+    """Backward gets only the largest elements of what layers take."""
+
+    title: ClassVar[str] = "DropIT"
+    summary: ClassVar[str] = (
+        "Of what convolutions and linear layers take, only the largest elements wait for backward. The gradients of "
+        "their weights become approximate, all others stay exact; steps take longer."
+    )
+    paper: ClassVar[str] = "DropIT (ICLR 2023)"
+
+    name: Literal["dropit"] = "dropit"
+    keep: float = Field(default=0.2, gt=0, le=1)
+    """Share of the elements that is kept."""
+    form: Literal["deduplicated", "published"] = "deduplicated"
+    """`published` packs for each layer by itself, also where another operator keeps the tensor in memory.
+    `deduplicated` packs once, and also what ReLU and pooling save."""
+
+    @property
+    def exact(self) -> bool:
+        """If everything is kept."""
+        return self.keep == 1
+
+
 class IdleOffload(Technique):
     """Weights and optimizer state are in host memory while other sub-models train."""
 
@@ -79,7 +102,7 @@ class IdleOffload(Technique):
     name: Literal["idle_offload"] = "idle_offload"
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, Checkpointing, IdleOffload)
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -107,5 +130,5 @@ def distinct(techniques: Sequence[Technique]) -> None:
 
 
 AnyTechnique = Annotated[
-    Compression | Checkpointing | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)
+    Compression | DropIT | Checkpointing | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)
 ]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from torch import Generator, Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
-from unifiednn_core.techniques.checkpointing import Checkpointing
+from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.compression import Packing
+from unifiednn_core.techniques.dropit import Dropping
 from unifiednn_core.techniques.recompute import keep_as_it_is
 from unifiednn_core.techniques.saved import Codec, SavedTensors
 
@@ -19,7 +20,7 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
-    checkpointing: Checkpointing | None = None
+    checkpointing: Segmenting | None = None
     """Computes segments again in backward."""
     leaves: bool = False
     """Whether weights and optimizer state leave the device between turns."""
@@ -56,9 +57,18 @@ class Techniques:
 NONE = Techniques()
 
 
+def _codec(technique: asked.Technique) -> Codec | None:
+    if isinstance(technique, asked.Compression):
+        return Packing(technique.bfloat16)
+    if isinstance(technique, asked.DropIT):
+        return Dropping(technique.keep, technique.form == "deduplicated")
+    return None
+
+
 def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
-    codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
-    again = next((Checkpointing(one.segments) for one in techniques if isinstance(one, asked.Checkpointing)), None)
+    codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
+    codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
+    again = next((Segmenting(one.segments) for one in techniques if isinstance(one, asked.Checkpointing)), None)
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(codecs, again, leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), again, leaves, exact=all(one.exact for one in techniques))

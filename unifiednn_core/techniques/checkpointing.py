@@ -19,7 +19,7 @@ from unifiednn_core.techniques.recompute import Keep, recomputed
 from unifiednn_core.techniques.segments import Segmented, forward_of, segmented
 
 
-class Checkpointing:
+class Segmenting:
     """The technique for one network, which it cuts at the first part."""
 
     def __init__(self, segments: int | None = None):

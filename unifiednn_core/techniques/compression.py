@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.techniques.bits import pack_bits, unpack_bits
-from unifiednn_core.techniques.needs import SHAPE, Need
+from unifiednn_core.techniques.needs import SHAPE, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 
 LEAST_ELEMENTS = 256
@@ -40,7 +40,7 @@ class Packing:
     """Whether what does not get smaller without loss is kept in bfloat16."""
     shared: ClassVar[bool] = True
 
-    def pack(self, flat: Tensor, need: Need) -> Packed | None:
+    def pack(self, flat: Tensor, need: BackwardNeed) -> Packed | None:
         """Pack memory, [elements]; None if it would not get smaller."""
         if flat.numel() < LEAST_ELEMENTS:
             return None
@@ -58,7 +58,7 @@ class Packing:
         return packed
 
 
-def pack_need(flat: Tensor, need: Need) -> Packed | None:
+def pack_need(flat: Tensor, need: BackwardNeed) -> Packed | None:
     """Pack what a backward asks for, if that is not the elements themselves; its result keeps its bits."""
     if need == SHAPE:
         return _Nothing(flat.numel(), flat.dtype, flat.device)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """An operator at work."""
 
     name: str = ""
@@ -20,7 +20,7 @@ class Call(NamedTuple):
         return self.args[place] if len(self.args) > place else self.kwargs.get(name)
 
 
-class Need(NamedTuple):
+class BackwardNeed(NamedTuple):
     """What a backward asks of a saved tensor."""
 
     kind: str
@@ -31,12 +31,12 @@ class Need(NamedTuple):
     """Whether NaN counts as inside of the range."""
 
 
-ALL, SHAPE, INPUTS = Need("all"), Need("shape"), Need("inputs")
+ALL, SHAPE, INPUTS = BackwardNeed("all"), BackwardNeed("shape"), BackwardNeed("inputs")
 # relu: 0 if result <= 0, else the gradient, so also for NaN. leaky_relu: the gradient if x > 0.
 _RANGES = {
-    "relu": Need("range", nan=True),
-    "leaky_relu": Need("range"),
-    "relu6": Need("range", high=6.0, nan=True),
+    "relu": BackwardNeed("range", nan=True),
+    "leaky_relu": BackwardNeed("range"),
+    "relu6": BackwardNeed("range", high=6.0, nan=True),
 }
 # Their kernels for CPU and CUDA read no element of what went in, for the result and the indices say everything.
 _POOLS = frozenset(f"{kind}_pool{rank}d" for kind in ("max", "adaptive_max", "avg", "adaptive_avg") for rank in "123")
@@ -54,7 +54,7 @@ def operator_name(func: Callable[..., object]) -> str:
     return str(getattr(func, "__name__", "")).split(".")[0]
 
 
-def need_of(call: Call, saved: Tensor, owns: Callable[[Tensor], bool]) -> Need:
+def need_of(call: OperatorCall, saved: Tensor, owns: Callable[[Tensor], bool]) -> BackwardNeed:
     """What the backward of an operator asks of a tensor that it saves; `owns` tells weights of the network."""
     if not saved.is_floating_point():
         return ALL
@@ -72,5 +72,7 @@ def need_of(call: Call, saved: Tensor, owns: Callable[[Tensor], bool]) -> Need:
 
 
 def _is(saved: Tensor, inputs: Tensor, weight: Tensor) -> bool:
-    """Whether it is the inputs of a layer, or their copy in another type or padded, and not such a copy of weights."""
-    return saved.untyped_storage() is inputs.untyped_storage() or saved.numel() != weight.numel()
+    """Whether it is all inputs of a layer, or their copy in another type or padded, and not such a copy of weights."""
+    storage = saved.untyped_storage()
+    whole = storage.nbytes() == saved.nbytes
+    return whole and (storage is inputs.untyped_storage() or saved.numel() != weight.numel())

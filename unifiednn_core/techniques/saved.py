@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
-from unifiednn_core.techniques.needs import ALL, Call, Need, need_of, operator_name
+from unifiednn_core.techniques.needs import ALL, BackwardNeed, OperatorCall, need_of, operator_name
 
 
 class Packed(Protocol):
@@ -38,7 +38,7 @@ class Codec(Protocol):
     def shared(self) -> bool:
         """Whether operators share what it packed; otherwise it packs for each by itself."""
 
-    def pack(self, flat: Tensor, need: Need) -> Packed | None:
+    def pack(self, flat: Tensor, need: BackwardNeed) -> Packed | None:
         """Pack memory, [elements], for operators that need no more of it than `need`; None if it should stay.
 
         `flat` is a view: what the result keeps of it has to be a copy.
@@ -114,8 +114,8 @@ class SavedTensors(TorchFunctionMode):
         self._weights = {id(one.untyped_storage()) for one in (*module.parameters(), *module.buffers())}
         self._held = list(held)
         self._left = self._weights | {id(one.untyped_storage()) for one in self._held if _plain(one)}
-        self._call = Call()
-        self._known: dict[_Key, tuple[Callable[[], object], dict[Need, weakref.ref[_Form]]]] = {}
+        self._call = OperatorCall()
+        self._known: dict[_Key, tuple[Callable[[], object], dict[BackwardNeed, weakref.ref[_Form]]]] = {}
         self._hooks = saved_tensors_hooks(self._pack, self._unpack)
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class SavedTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operator; what it saves is seen under its name."""
-        before, self._call = self._call, Call(operator_name(func), args, kwargs or {})
+        before, self._call = self._call, OperatorCall(operator_name(func), args, kwargs or {})
         try:
             return func(*args, **(kwargs or {}))
         finally:
@@ -154,12 +154,12 @@ class SavedTensors(TorchFunctionMode):
             form = self._alone(saved, need) or self._form(saved, need)
             return _View(form, saved.shape, saved.stride(), int(saved.storage_offset()))
 
-    def _alone(self, saved: Tensor, need: Need) -> _Form | None:
+    def _alone(self, saved: Tensor, need: BackwardNeed) -> _Form | None:
         """The form of a codec that packs for each operator by itself."""
         packed = (codec.pack(_memory(saved), need) for codec in self._codecs if not codec.shared)
         return next((_Form(one) for one in packed if one is not None), None)
 
-    def _form(self, saved: Tensor, need: Need) -> _Form:
+    def _form(self, saved: Tensor, need: BackwardNeed) -> _Form:
         """A form that serves the need, known or new."""
         storage = saved.untyped_storage()
         key = _Key(id(storage), saved._version, saved.dtype)

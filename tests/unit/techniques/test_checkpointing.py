@@ -11,7 +11,7 @@ from unifiednn_core.base.errors import NotApplicable
 from unifiednn_core.spec.techniques import Checkpointing, Compression
 from unifiednn_core.techniques import recompute
 from unifiednn_core.techniques.build import NONE, built
-from unifiednn_core.techniques.checkpointing import Checkpointing as CheckpointingAtWork
+from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.segments import segmented
 from unifiednn_core.testing.techniques import Example, check_technique, take_step
 
@@ -106,7 +106,7 @@ def test_what_is_not_restored_is_noticed(monkeypatch: pytest.MonkeyPatch, forgot
 def test_a_network_without_segments_is_refused() -> None:
     for network in (nn.Linear(3, 3), of_file(lambda: nn.Sequential(nn.Flatten()))()[0]):
         with pytest.raises(NotApplicable, match="checkpointing does not work here"):
-            CheckpointingAtWork().prepare(network)
+            Segmenting().prepare(network)
 
 
 def test_a_segment_that_writes_into_its_input_is_refused() -> None:
