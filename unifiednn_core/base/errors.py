@@ -4,6 +4,7 @@ A `Finding` holds these as values; pages, command line and JSON documents each s
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -128,6 +129,20 @@ class Forbidden(UnifiedNNError):
 
 class HostileFile(UnifiedNNError, ValueError):
     """An uploaded file contains something that no model needs; it is refused before any of it is used."""
+
+
+class Infeasible(UnifiedNNError, ValueError):
+    """A model does not fit the limits of memory of the devices; the message says how much is missing.
+
+    `proved` says whether no placement at all can fit, or none was found.
+    """
+
+    def __init__(self, problem: str, missing_bytes: int, *, proved: bool):
+        self.problem, self.missing_bytes, self.proved = problem, missing_bytes, proved
+        super().__init__(f"{problem} Allow more memory, use more devices, or make the batch smaller.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), proved=self.proved), (self.problem, self.missing_bytes)
 
 
 class IntakeFailed(UnifiedNNError, RuntimeError):
