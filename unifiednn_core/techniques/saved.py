@@ -139,6 +139,11 @@ class SavedTensors(TorchFunctionMode):
         finally:
             self._call = before
 
+    def keep(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Keep a tensor as if an operator saved it, until backward gets it by a call."""
+        saved = self._pack(tensor)
+        return lambda: self._unpack(saved)
+
     def _owns(self, tensor: Tensor) -> bool:
         return id(tensor.untyped_storage()) in self._weights
 
