@@ -124,7 +124,7 @@ class EagerLearner:
     def _learn(self, data: DataSource, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of `batch` (indices, int64)."""
         given = self.batch(data, batch)
-        with self.techniques.part(self.module, given.tensors):
+        with self.techniques.part(self.module, given.tensors, self._randomness.generator):
             outputs = self.computing.forward(self.step, self.module, given)
             loss = self.step.loss(self.criterion, outputs, given)
             loss = loss if share is None else loss * share

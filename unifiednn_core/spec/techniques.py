@@ -50,6 +50,21 @@ class Compression(Technique):
         return not self.bfloat16
 
 
+class Checkpointing(Technique):
+    """Segments of the network are computed again in backward instead of being kept."""
+
+    title: ClassVar[str] = "Activation checkpointing"
+    summary: ClassVar[str] = (
+        "The network is cut into segments that keep only their inputs; backward computes the rest again, about one "
+        "more forward per step. The bits stay the same."
+    )
+    paper: ClassVar[str] = "Chen et al., Sublinear Memory Cost (2016)"
+
+    name: Literal["checkpointing"] = "checkpointing"
+    segments: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """About how many; by default the root of the number of layers or operators."""
+
+
 class DropIT(Technique):
     """Backward gets only the largest elements of what layers take."""
 
@@ -87,7 +102,7 @@ class IdleOffload(Technique):
     name: Literal["idle_offload"] = "idle_offload"
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, IdleOffload)
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -114,4 +129,6 @@ def distinct(techniques: Sequence[Technique]) -> None:
             raise PydanticCustomError("unknown_name", "{name} is there twice. Leave one out.", {"name": name})
 
 
-AnyTechnique = Annotated[Compression | DropIT | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)]
+AnyTechnique = Annotated[
+    Compression | DropIT | Checkpointing | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)
+]
