@@ -18,6 +18,8 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
+    nodes: asked.VirtualNodes | None = None
+    """Virtual nodes, which cut each batch."""
     leaves: bool = False
     """Whether weights and optimizer state leave the device between turns."""
     exact: bool = True
@@ -26,7 +28,7 @@ class Techniques:
     @property
     def active(self) -> bool:
         """Whether they change any step."""
-        return bool(self.codecs) or self.leaves
+        return bool(self.codecs) or self.leaves or self.nodes is not None
 
     @contextmanager
     def part(self, module: nn.Module, batch: Iterable[Tensor] = ()) -> Iterator[None]:
@@ -53,5 +55,6 @@ def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
     codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
     codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
+    nodes = next((one for one in techniques if isinstance(one, asked.VirtualNodes)), None)
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(tuple(codecs), leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), nodes, leaves, exact=all(one.exact for one in techniques))

@@ -60,7 +60,7 @@ def findings_of(document: object) -> list[Finding]:
             "submodels.a.hyperparameters.optimizer_args.momentum",
             "does not accept momentum = NaN",
         ),
-        (minimal(techniques=["dropit"]), "submodels.a.hyperparameters.techniques", "No techniques exist"),
+        (minimal(techniques=["zip"]), "submodels.a.hyperparameters.techniques.0", "no technique 'zip'"),
         (minimal(lr_scheduler={"name": "step"}), "submodels.a.hyperparameters.lr_scheduler.args", "'step_size'"),
         (minimal(gradient_clipping={}), "submodels.a.hyperparameters.gradient_clipping", "Give exactly one"),
         (
