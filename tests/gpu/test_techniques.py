@@ -50,3 +50,9 @@ def test_two_of_them_are_never_there_together(cuda: torch.device) -> None:
     bench.run()
     assert together
     assert all(len(names) == 1 for names in together)
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet", "transformer", "transformer_lm", "vgg_cbam", "roberta"])
+def test_what_is_computed_again_has_the_same_bits(cuda: torch.device, name: str) -> None:
+    ended = bench_of(cuda, [name], {"name": "checkpointing"}).run()
+    assert hash_of(ended[name]) == alone(KINDS[name], spec_of(name, KINDS[name]), cuda)

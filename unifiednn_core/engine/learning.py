@@ -89,7 +89,7 @@ class EagerLearner:
         """Steps before the next one, from which virtual nodes have their random numbers."""
         nodes = techniques.nodes
         self._devices = None if nodes is None else LogicalDevices(nodes.devices)
-        self._at_once = not randomness.draws and self.scaler is None and may_compute_at_once(module)
+        self._at_once = not randomness.draws and self.scaler is None and may_compute_at_once(module, techniques)
 
     @property
     def devices(self) -> int | None:
@@ -161,7 +161,7 @@ class EagerLearner:
 
     def _learn(self, given: Batch, share: float | None, ignored: int | None) -> Learned:
         """Loss (times `share`) and right answers of a part; adds its gradients."""
-        with self.techniques.part(self.module, given.tensors):
+        with self.techniques.part(self.module, given.tensors, self._randomness.generator):
             outputs, loss = self._forward(given, share)
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return self._scored(given, outputs, loss, ignored)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from unifiednn_core.engine.device import own_stream
+from unifiednn_core.techniques.build import Techniques
 
 Result = TypeVar("Result")
 
@@ -41,8 +42,10 @@ class LogicalDevices:
             yield _arrived(future.result(), stream)
 
 
-def may_compute_at_once(module: nn.Module) -> bool:
+def may_compute_at_once(module: nn.Module, techniques: Techniques) -> bool:
     """Whether several threads may run a network at once: nothing of it changes when it runs forward."""
+    if techniques.checkpointing is not None:  # it gives layers another forward for the time of a part
+        return False
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
     return not hooked and next(module.buffers(), None) is None
 

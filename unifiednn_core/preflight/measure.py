@@ -105,7 +105,7 @@ def measure(
 
 def _at_once(hyper: Hyperparameters, tried: Tried) -> int:
     """Parts of a batch that logical devices compute at once."""
-    in_turn = tried.step.draws or draws(tried.module) or not may_compute_at_once(tried.module)
+    in_turn = tried.step.draws or draws(tried.module) or not may_compute_at_once(tried.module, tried.techniques)
     if hyper.nodes is None or in_turn:
         return 1
     return min(hyper.nodes.devices, len(hyper.shares))

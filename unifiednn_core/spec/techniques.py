@@ -51,6 +51,21 @@ class Compression(Technique):
         return not self.bfloat16
 
 
+class Checkpointing(Technique):
+    """Segments of the network are computed again in backward instead of being kept."""
+
+    title: ClassVar[str] = "Activation checkpointing"
+    summary: ClassVar[str] = (
+        "The network is cut into segments that keep only their inputs; backward computes the rest again, about one "
+        "more forward per step. The bits stay the same."
+    )
+    paper: ClassVar[str] = "Chen et al., Sublinear Memory Cost (2016)"
+
+    name: Literal["checkpointing"] = "checkpointing"
+    segments: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """About how many; by default the root of the number of layers or operators."""
+
+
 class DropIT(Technique):
     """Backward gets only the largest elements of what layers take."""
 
@@ -138,7 +153,7 @@ class VirtualNodes(Technique):
         return False
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, VirtualNodes, IdleOffload)
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, VirtualNodes, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -166,5 +181,7 @@ def distinct(techniques: Sequence[Technique]) -> None:
 
 
 AnyTechnique = Annotated[
-    Compression | DropIT | VirtualNodes | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)
+    Compression | DropIT | Checkpointing | VirtualNodes | IdleOffload,
+    Field(discriminator="name"),
+    BeforeValidator(_named),
 ]
