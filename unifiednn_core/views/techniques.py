@@ -136,7 +136,7 @@ def _descriptions(technique: type[Technique]) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, told in pairwise(getattr(body, "body", ())):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, ast.Expr):
-            found[field.target.id] = inspect.cleandoc(str(ast.literal_eval(told.value)))
+            found[field.target.id] = " ".join(str(ast.literal_eval(told.value)).split())
     return found
 
 
