@@ -22,6 +22,8 @@ class Techniques:
     """Keep what is saved between forward and backward."""
     checkpointing: Segmenting | None = None
     """Computes segments again in backward."""
+    nodes: asked.VirtualNodes | None = None
+    """Virtual nodes, which cut each batch."""
     leaves: bool = False
     """Whether weights and optimizer state leave the device between turns."""
     exact: bool = True
@@ -35,7 +37,7 @@ class Techniques:
     @property
     def active(self) -> bool:
         """Whether they change anything."""
-        return self.in_steps or self.leaves
+        return self.in_steps or self.leaves or self.nodes is not None
 
     @contextmanager
     def part(
@@ -70,5 +72,6 @@ def built(techniques: Sequence[asked.Technique]) -> Techniques:
     codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
     codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
     again = next((Segmenting(one.segments) for one in techniques if isinstance(one, asked.Checkpointing)), None)
+    nodes = next((one for one in techniques if isinstance(one, asked.VirtualNodes)), None)
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(tuple(codecs), again, leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), again, nodes, leaves, exact=all(one.exact for one in techniques))
