@@ -216,7 +216,12 @@ def _verdict(
         notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
     found: dict[str, Any] = {f"{name.lower().replace(' ', '_')}_ratio": ratio for name, ratio in ratios.items()}
     return Verdict(
-        mode=mode, **found, identical_weights=same, withheld_because=withheld, lossy=tuple(lossy), notes=tuple(notes)
+        mode=mode,
+        **found,
+        identical_weights=same,
+        withheld_because=withheld,
+        lossy=() if baseline is None else tuple(lossy),
+        notes=tuple(notes),
     )
 
 
