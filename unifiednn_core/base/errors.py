@@ -97,6 +97,22 @@ class ContractBroken(UnifiedNNError, RuntimeError):
         return type(self), (self.operator, self.problem, self.node)
 
 
+class NotApplicable(UnifiedNNError, RuntimeError):
+    """A technique does not work for a network."""
+
+    def __init__(self, technique: str, problem: str):
+        self.technique, self.problem = technique, problem
+        super().__init__(f"The technique {technique} does not work here: {problem}.")
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Leave {self.technique} out, or choose another technique."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.technique, self.problem)
+
+
 class Diverged(UnifiedNNError, ArithmeticError):
     """The loss of a sub-model is infinite or NaN; further training is pointless."""
 
@@ -147,6 +163,10 @@ class Infeasible(UnifiedNNError, ValueError):
 
 class IntakeFailed(UnifiedNNError, RuntimeError):
     """The intake process died or exceeded its limits; nothing was imported."""
+
+
+class PipelineFailed(UnifiedNNError, RuntimeError):
+    """A process of a pipeline failed or took too long, and all others were ended. The message says which and why."""
 
 
 class SamplesFailed(UnifiedNNError, RuntimeError):

@@ -112,19 +112,20 @@ class SavedTensors(TorchFunctionMode):
         super().__init__()
         self._codecs = codecs
         self._weights = {id(one.untyped_storage()) for one in (*module.parameters(), *module.buffers())}
-        self._held = list(held)
-        self._left = self._weights | {id(one.untyped_storage()) for one in self._held if _plain(one)}
+        self._left = self._weights | {id(one.untyped_storage()) for one in held if _plain(one)}
         self._call = OperatorCall()
         self._known: dict[_Key, tuple[Callable[[], object], dict[BackwardNeed, weakref.ref[_Form]]]] = {}
-        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
+        self._hooks: saved_tensors_hooks
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call]
+        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
+        del self._hooks  # a cycle would outlive the part
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._known.clear()  # hooks and mode refer to each other, so both wait for the collector of cycles
 
@@ -137,6 +138,11 @@ class SavedTensors(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         finally:
             self._call = before
+
+    def keep(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Keep a tensor as if an operator saved it, until backward gets it by a call."""
+        saved = self._pack(tensor)
+        return lambda: self._unpack(saved)
 
     def _owns(self, tensor: Tensor) -> bool:
         return id(tensor.untyped_storage()) in self._weights

@@ -1,5 +1,8 @@
 """Saved tensors come back bit by bit, however a network saves them; what backward does not read is not kept."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -126,18 +129,19 @@ def test_packed_forms_go_with_backward():
         assert forms and not any(form() for form in forms)
 
 
-def test_an_unfinished_step_leaves_nothing_behind():
-    """Saved results would else hold their own operator."""
-    import gc
-    import weakref
-
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_part_leaves_nothing_behind(finished):
+    """Saved results would else hold their own operator, and the context its own hooks."""
     gc.collect()
     gc.disable()
     try:
-        with SavedTensors([Packing()], nn.Identity()):
-            y = torch.randn(8, 8, requires_grad=True).exp()
-            memory = weakref.ref(y.untyped_storage())
-        del y
-        assert memory() is None
+        network, inputs, targets = example(convolutions)()
+        with built([Compression()]).part(network, [inputs]):
+            loss = nn.functional.cross_entropy(network(inputs).exp(), targets)
+            if finished:
+                loss.backward()
+        living = [weakref.ref(one.untyped_storage()) for one in (loss, inputs, targets)]
+        del loss, inputs, targets
+        assert not any(one() for one in living)
     finally:
         gc.enable()
