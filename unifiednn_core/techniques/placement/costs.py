@@ -14,6 +14,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.formats.contracts.table import checked
+from unifiednn_core.formats.draws import is_of_file
+from unifiednn_core.formats.guard import name_of
 from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Op, Weight
 
 KINDS = frozenset({"placeholder", "get_attr", "call_function", "output"})
@@ -51,14 +54,15 @@ def costs(
 
     With `rates`, seconds follow from counted operations and bytes; they are equal on every machine. Otherwise they are
     the shortest of `repeats` runs. A trained weight also needs its gradient, and as many tensors of its optimizer. The
-    network's buffers and random state are left as they are. Raises `BadInput` for a graph that calls modules.
+    network's buffers and random state are left as they are. Raises `BadInput` for a graph that calls modules, and
+    `ContractBroken` where a graph of a file calls an operator as it may not.
     """
     strange = next((node for node in module.graph.nodes if node.op not in KINDS), None)
     if strange is not None:
         problem = f"The node '{strange.name}' is a {strange.op}; only exported graphs can be placed."
         raise BadInput.of("Not a graph of operators", "network", problem, "Export the network with torch.export.")
     meter = _Meter(rates, repeats)
-    run = _Run(module, meter)
+    run = _Run(module, meter, is_of_file(module))
     with _untouched(module):
         for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
             run.place(node, value)
@@ -112,6 +116,8 @@ class _Run:
 
     module: fx.GraphModule
     meter: _Meter
+    of_file: bool
+    """Whether each call has to keep the contract of its operator."""
     ops: list[Op] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     together: list[tuple[int, ...]] = field(default_factory=list)
@@ -155,6 +161,8 @@ class _Run:
         fresh = {argument: self._fresh(argument, argument in changed) for argument in node.all_input_nodes}
         given = [one for value in fresh.values() for one in _tensors(value)]
         device = next((one.device for one in given), torch.device("cpu"))
+        if self.of_file and (name := name_of(node.target)) is not None:  # type: ignore[arg-type]
+            checked(name, *fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__))
         saved: list[Tensor] = []
         with _recorded(saved):
             forward_s, forward_flops, result = self.meter.seconds(partial(_call, node, fresh), device)
