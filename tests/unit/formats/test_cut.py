@@ -74,10 +74,11 @@ def test_the_parts_do_what_the_whole_does(exported: Definition, kind: str, at: l
     assert torch.equal(*outcomes)
     again = joined([part.state_dict() for part in parts], whole.state_dict())
     assert all(torch.equal(again[name], one) for name, one in whole.state_dict().items())  # running statistics, too
-    ours, theirs = (
-        {name: one.grad for net in nets for name, one in net.named_parameters()} for nets in (parts, [whole])
-    )
-    assert all(torch.equal(one, theirs[name]) for name, one in ours.items() if one is not None)
+    theirs = {name: one.grad for name, one in whole.named_parameters()}
+    for part in parts:
+        for name, one in part.named_parameters():
+            assert one.grad is not None and (other := theirs.pop(name)) is not None and torch.equal(one.grad, other)
+    assert not theirs
 
 
 def test_a_part_of_a_graph_can_be_copied_and_is_guarded(exported: Definition) -> None:
