@@ -76,8 +76,9 @@ def test_the_parts_do_what_the_whole_does(exported: Definition, kind: str, at: l
     assert all(torch.equal(again[name], one) for name, one in whole.state_dict().items())  # running statistics, too
     theirs = {name: one.grad for name, one in whole.named_parameters()}
     for part in parts:
-        for name, one in part.named_parameters():
-            assert one.grad is not None and (other := theirs.pop(name)) is not None and torch.equal(one.grad, other)
+        for name, weight in part.named_parameters():
+            assert weight.grad is not None and (other := theirs.pop(name)) is not None
+            assert torch.equal(weight.grad, other)
     assert not theirs
 
 
