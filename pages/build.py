@@ -159,7 +159,8 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     if edit is not None:
         seed = drafts.submodels(draft)[edit]
         _open_editor(edit, seed)
-        submodel_form.tell(launch.about(seed.get("name", "")), key=f"sub{st.session_state[_EDITOR].number}")
+        name, key = seed.get("name", ""), f"sub{st.session_state[_EDITOR].number}"
+        submodel_form.tell(launch.about(name), key=key, saving=launch.saving(name))
         return changed
     listed = drafts.submodels(draft)
     if absent := dropped.missing(draft, frame.service().library.files()):

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from pages._ui import actions, arguments, drafts, frame, recipe_form
+from pages._ui import actions, arguments, drafts, frame, recipe_form, technique_form
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choice import Choice, LRSchedulerChoice
@@ -31,15 +31,24 @@ WARM_UP_HELP = "Step i of the warm-up uses i / steps of the learning rate, on to
 STOPPING_HELP = "Ends the training if this metric has not improved for a number of epochs in a row."
 
 
-def hyperparameters(values: Mapping[str, Any], *, key: str, wrong: Set[str] = frozenset()) -> dict[str, Any]:
+def hyperparameters(
+    values: Mapping[str, Any], *, key: str, wrong: Set[str] = frozenset(), checked: str = ""
+) -> dict[str, Any]:
     """Draw both tabs and return the values that the form now holds; what holds a `wrong` entry is open.
 
-    `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form.
+    `values` seed the form; applying JSON stores new seeds under `{key}-json` and redraws the form. `checked` is what
+    the last check said of its techniques.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
     form, as_json = st.tabs([tr("Form"), "JSON"], key=f"{key}-tabs")
     with form:
-        now = _form(st.session_state.get(f"{key}-json", values), key=f"{key}-{generation}", wrong=wrong)
+        seeds = st.session_state.get(f"{key}-json", values)
+        now = _form(seeds, key=f"{key}-{generation}", wrong=wrong)
+        now.pop("techniques", None)
+        asked = technique_form.techniques(
+            seeds.get("techniques", ()), key=f"{key}-{generation}-less", checked=checked, opened="techniques" in wrong
+        )
+        now |= {"techniques": asked} if asked else {}
     with as_json:
         _json(now, key=key)
     return now

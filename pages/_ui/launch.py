@@ -13,6 +13,7 @@ from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
+from unifiednn_core.views.techniques import saving_text
 
 REPORT, _TOLD, _LOOKED_UP = "report", "told", "report-looked-up"
 
@@ -101,6 +102,13 @@ def about(submodel: str) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(one for one in findings if one.field.startswith(f"submodels.{submodel}.")))
 
 
+def saving(submodel: str) -> str:
+    """What the techniques of a sub-model save, as the last check measured it; empty if it did not."""
+    report: CheckReport | None = st.session_state.get(REPORT, (None, None))[1]
+    found = None if report is None else report.submodels.get(submodel)
+    return "" if found is None else saving_text(found)
+
+
 def _known(spec: RunSpec | None) -> CheckReport | None:
     """The report of this spec, if it was checked: here, or by an equal check that is kept."""
     if spec is None:
@@ -156,4 +164,8 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
+    if measured := {name: text for name, one in report.submodels.items() if (text := saving_text(one))}:
+        st.html(markup.section(tr("Techniques"), tr("measured with and without them")))
+        lines = "".join(f"<li>{markup.bold(name)}: {markup.text(text)}</li>" for name, text in measured.items())
+        st.html(f'<ul class="u-small">{lines}</ul>')
     return changed

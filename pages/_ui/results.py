@@ -82,6 +82,9 @@ def _certificate(part: SubModelView) -> None:
         f'<dd title="{markup.text(one.text)}">{markup.text(tr(certificate.OUTCOMES[one.outcome]))}</dd>'
         for one in found.compared
     )
+    if found.techniques:
+        names = ", ".join(map(markup.text, found.techniques))
+        rows += f"<dt>{markup.text(tr('Techniques'))}</dt><dd>{names}</dd>"
     findings = "".join(f'<p class="u-error u-small">{markup.text(text)}</p>' for text in found.findings)
     made = tr("Made {age} with {versions}", age=frame.ago(found.made_at_s), versions=_versions(found.versions))
     st.html(

@@ -152,7 +152,9 @@ def submodel_form(
     values |= meaning_form.targets_and_loading(submodel, key=f"{key}-meaning", opened=opened)
     said("targets", "classes", "loading")
     seed = submodel.get("hyperparameters", {})
-    values["hyperparameters"] = hyper_form.hyperparameters(seed, key=f"{key}-hyper", wrong=wrong)
+    values["hyperparameters"] = hyper_form.hyperparameters(
+        seed, key=f"{key}-hyper", wrong=wrong, checked=st.session_state.get(f"{key}-saving", "")
+    )
     said("hyperparameters")
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
     if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
@@ -168,9 +170,11 @@ def restart(key: str) -> None:
             del st.session_state[entry]
 
 
-def tell(found: Sequence[Finding], *, key: str) -> None:
-    """Let the form of this key show findings from now on, each at its field."""
+def tell(found: Sequence[Finding], *, key: str, saving: str | None = None) -> None:
+    """Let the form of this key show findings from now on, each at its field, and what its techniques save."""
     st.session_state[f"{key}-found"] = tuple(found)
+    if saving is not None:
+        st.session_state[f"{key}-saving"] = saving
 
 
 def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) -> tuple[Finding, ...]:

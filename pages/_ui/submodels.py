@@ -11,6 +11,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.views import certificate, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
+from unifiednn_core.views.techniques import line
 
 ACTIONS_WIDTH_PX, SLOT_WIDTH_PX = 156, 34
 SLOTS = (frozenset({Event.PAUSE, Event.RESUME}), frozenset({Event.SAVE}), frozenset({Event.STOP}))
@@ -62,7 +63,7 @@ def row(view: RunView, submodel: SubModelView) -> str:
     )
     name = markup.signed_name(submodel.number, submodel.name)
     state = f'<span class="u-line">{markup.standing_badge(view, submodel)}{_verified(submodel)}</span>'
-    cells = f'<span role="cell">{name}</span><span role="cell">{state}</span>{rest}'
+    cells = f'<span role="cell">{name}{_techniques(submodel)}</span><span role="cell">{state}</span>{rest}'
     return f'<div class="u-row" role="row" id="{_row_id(submodel)}">{cells}</div>'
 
 
@@ -88,6 +89,7 @@ def values(view: RunView) -> str:
         | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
         | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
         | {"Weights": s.parameters, "Peak memory": s.peak_memory_bytes, "Format": s.model_format}
+        | ({"Techniques": line(s.techniques)} if any(one.techniques for one in view.submodels) else {})
         | {"SHA-256 of weights": s.state_sha256}
         for s in view.submodels
     )
@@ -128,6 +130,11 @@ def _verified(submodel: SubModelView) -> str:
     words = markup.text(certificate.headline(found))
     sign = f'<span class="u-icon" style="color:var(--u-{colour})" title="{words}" aria-hidden="true">{symbol}</span>'
     return f'{sign}<span class="u-unseen">{words}</span>'
+
+
+def _techniques(submodel: SubModelView) -> str:
+    """In what ways it trains in less memory."""
+    return f'<span class="u-under">{markup.text(line(submodel.techniques))}</span>' if submodel.techniques else ""
 
 
 def _row_id(submodel: SubModelView) -> str:

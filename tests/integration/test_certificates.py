@@ -53,6 +53,12 @@ def one_bit(content: bytes) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+def with_lossy_technique(content: bytes) -> bytes:
+    spec = json.loads(content)
+    spec["submodels"][0]["hyperparameters"]["techniques"] = [{"name": "compression", "bfloat16": True}]
+    return json.dumps(spec).encode()
+
+
 def test_a_certificate_holds_is_in_the_zip_and_is_verified_again(trained: Product, tmp_path: Path) -> None:
     service, run_id = trained.service, trained.run_id
     assert all(part.certificate is None for part in service.runs.observe(run_id).submodels)
@@ -82,8 +88,10 @@ def test_a_certificate_holds_is_in_the_zip_and_is_verified_again(trained: Produc
     events = [event.code for event in service.runs.observe(run_id).events]
     assert events.count("certified") == 3 and "uncertified" not in events
     assert service.store.runs.uncertified(service.clock.utc_s()) == []
-    changed(tmp_path / "lenet.zip", "metrics.csv", one_bit)
-    assert unifiednn(trained.home, "verify", str(tmp_path / "lenet.zip")).returncode == 1
+    changed(tmp_path / "lenet.zip", "spec.json", with_lossy_technique)
+    verified = unifiednn(trained.home, "verify", str(tmp_path / "lenet.zip"), "--json")
+    assert verified.returncode == 1, "a file is another one"
+    assert json.loads(verified.stdout)["techniques"] == ["compression, lossy"]
 
 
 @pytest.mark.parametrize(

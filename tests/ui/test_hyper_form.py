@@ -1,10 +1,13 @@
 """The form of hyper-parameters offers what the tables have, and gives back what JSON says."""
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.reading import box, press
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, LR_SCHEDULES, OPTIMIZERS, Argument
 from unifiednn_core.spec.run import Hyperparameters, parse_hyperparameters
+from unifiednn_core.spec.techniques import TECHNIQUES, name_of
+from unifiednn_core.views.techniques import parameters_of
 
 FIELDS = Hyperparameters.model_fields
 
@@ -26,6 +29,7 @@ EXTRAS = [
         "sampler": {"name": "balanced"},
         "ema": {"decay": 0.99},
         "seed": 7,
+        "techniques": ["compression"],
     },
     {
         "sampler": {"name": "by_length", "pad": -1, "window": 9, "input": "ids"},
@@ -41,8 +45,6 @@ EXTRAS = [
         },
     },
 ]
-NO_CHOICE = {"techniques"}
-"""Entries that can have one value alone."""
 
 
 def value_of(argument: Argument) -> object:
@@ -94,7 +96,7 @@ def test_the_test_above_knows_every_entry_that_there_is():
     asked = [parse_hyperparameters(one) for one in (*every_choice(), *EXTRAS, {"epochs": 2, "batch_size": 3})]
     asked += [parse_hyperparameters({"learning_rate": 0.5})]
     said = {entry for one in asked for entry, field in FIELDS.items() if getattr(one, entry) != field.get_default()}
-    assert said == FIELDS.keys() - NO_CHOICE
+    assert said == FIELDS.keys()
 
 
 def test_lr_schedulers_in_a_row_and_parameter_groups_are_said_by_widgets_alone():
@@ -127,6 +129,30 @@ def test_the_form_offers_exactly_what_the_tables_have_and_fields_for_what_is_cho
         assert {argument.name for argument in choice.arguments} <= fields
     placeholders = {box.label: box.placeholder for box in app.text_input}
     assert (placeholders["etas"], placeholders["total_steps (needed)"]) == ("default [0.5, 1.2]", "")
+
+
+def lossy_boxes(app):
+    """How many techniques say that they are lossy."""
+    return sum("lossy: other weights" in one.proto.body for one in app.get("html"))
+
+
+def test_each_technique_is_a_box_with_its_parameters_and_says_whether_it_is_exact():
+    app, [now] = drawn([{}])
+    assert "techniques" not in now
+    boxes = {box.label: box for box in app.checkbox}
+    assert {one.title for one in TECHNIQUES} <= boxes.keys()
+    boxes["Activation compression"].check().run()
+    assert app.session_state["now"][0]["techniques"] == [{"name": "compression"}]
+    lossy = lossy_boxes(app)
+    {box.label: box for box in app.checkbox}["bfloat16"].check().run()
+    assert app.session_state["now"][0]["techniques"] == [{"name": "compression", "bfloat16": True}]
+    assert lossy_boxes(app) == lossy + 1
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES, ids=name_of)
+def test_every_parameter_of_a_technique_has_a_field_with_its_description(technique):
+    for parameter in parameters_of(technique):
+        assert parameter.help.endswith("."), f"{name_of(technique)}.{parameter.name} needs a docstring below it"
 
 
 def test_a_form_left_alone_asks_for_nothing_but_the_defaults():

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tools.bench import data, report, result, runner, scenarios, single
+from tools.bench import data, report, result, runner, scenarios, single, techniques_page
 from tools.machine import ToolFailed
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
 from unifiednn_core.base.files import write_text
@@ -79,6 +79,8 @@ def _measured(
         scenario, folder = scenarios.scenario(name, scale), data.folder_of(data_folder)
         return _workload(scenario, folder, to, command, repeats, time_s, quiet=quiet)
     slot = "cuda:0" if name in single.ON_GPU and Path("/dev/nvidiactl").exists() else "cpu"
+    if data_folder is not None:
+        os.environ[data.ENVIRONMENT] = str(data_folder)
     asked = result.environment(f"python -m tools.bench {name} --repeats {repeats}{in_time}", slot)
     found = single.document(name, repeats, asked, time_s)
     _keep(to, found)
@@ -140,6 +142,8 @@ def _keep(folder: Path, found: result.Document) -> None:
     """Write the result file, and the tables on the page beside the folder where there is one."""
     write_text(folder / f"{found['bench']}-{found['scale']}.json", json.dumps(found, indent=2) + "\n")
     report.render(folder)
+    if (place := folder.parent / techniques_page.PAGE).is_file():
+        place.write_text(techniques_page.page(folder), encoding="utf-8")
 
 
 def _show(found: result.Document) -> None:

@@ -31,8 +31,9 @@ BENCHES: Mapping[str, float] = {
     "paper-schedulers": 0.6,
     "sweep-32": 1.0,
 }
-BEFORE: Mapping[str, float] = {"gpu-probe": 0.15, "gpu-tests": 0.25, "replayed-steps": 0.2}
+BEFORE: Mapping[str, float] = {"gpu-probe": 0.15, "gpu-tests": 0.25, "replayed-steps": 0.2, "techniques": 0.25}
 """The same of what comes before the workloads."""
+_IN_TIME = frozenset({"gpu-probe", "techniques"})
 ENDING_S = 45.0
 """Extra seconds for a bench to end by itself."""
 LEAST_S = 15.0
@@ -63,7 +64,19 @@ def steps(out: Path, data: Path, *, dry_run: bool, repeats: int, only: Sequence[
     before = {"gpu-probe": (*probe, "--out", str(out)), "gpu-tests": pytest}
     if not dry_run:
         before["replayed-steps"] = (*replays, "--scale", "paper", "--out", str(out))
-    found = [Step(name, BEFORE[name], command, name == "gpu-probe") for name, command in before.items()]
+        before["techniques"] = (
+            *bench,
+            "techniques",
+            "--scale",
+            "paper",
+            "--repeats",
+            "1",
+            "--data",
+            str(data),
+            "--out",
+            str(out),
+        )
+    found = [Step(name, BEFORE[name], command, name in _IN_TIME) for name, command in before.items()]
     scale = "cpu" if dry_run else "paper"
     for name, share in BENCHES.items():
         options = ("--scale", scale, "--repeats", str(repeats), "--data", str(data), "--out", str(out))

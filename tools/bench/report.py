@@ -74,9 +74,13 @@ _FIGURE_NAMES = {
 
 
 def read_results(folder: Path) -> list[tuple[str, Document]]:
-    """All results of benches in a folder with the names of their files; raises `OSError`, `ValueError`."""
+    """All results of benches in a folder with the names of their files; raises `OSError`, `ValueError`.
+
+    Those of techniques have a page of their own.
+    """
     found = [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
-    return [(name, document) for name, document in found if isinstance(document, dict) and "bench" in document]
+    found = [(name, document) for name, document in found if isinstance(document, dict) and "bench" in document]
+    return [(name, document) for name, document in found if not document["bench"].startswith("techniques")]
 
 
 def with_results(page: str, results: Sequence[tuple[str, Document]], figures: Sequence[paper.Figure]) -> str:
@@ -133,7 +137,7 @@ def render(folder: Path) -> bool:
 
 def section(file: str, found: Document, figures: Sequence[paper.Figure]) -> str:
     """One result."""
-    parts = [f"### `{found['bench']}`, scale {found['scale']}", found["about"], _origin(file, found)]
+    parts = [f"### `{found['bench']}`, scale {found['scale']}", found["about"], origin(file, found)]
     for case in found.get("cases", ()):
         parts += _case(case)
     for extra in found.get("tables", ()):
@@ -148,7 +152,8 @@ def section(file: str, found: Document, figures: Sequence[paper.Figure]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _origin(file: str, found: Document) -> str:
+def origin(file: str, found: Document) -> str:
+    """Where a result is from: command, commit, date, machine and versions."""
     machine = found["machine"]
     gpu = f", {machine['gpu']} (driver {machine.get('driver', 'unknown')})" if machine.get("gpu") else ""
     whole = "" if found["complete"] else f" Cut off: {_counted(found['repeats_asked'], 'repeat')} asked for."

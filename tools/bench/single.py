@@ -23,18 +23,19 @@ _MODULES = {
     "replayed-steps": "replays",
     "simulate": "simulate",
     "start": "start",
+    "techniques": "techniques",
     "two-devices": "two_devices",
     "two-people": "two_people",
     "viewers": "viewers",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
-ON_GPU = frozenset({"gpu-probe", "replayed-steps"})
+ON_GPU = frozenset({"gpu-probe", "replayed-steps", "techniques"})
 """Those that use a GPU if there is one."""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def document(name: str, repeats: int, asked: Mapping[str, Any], time_s: float | None = None) -> dict[str, Any]:
-    """Measure one of `NAMES`, of which `gpu-probe` alone keeps to a time. Raises `ToolFailed`.
+    """Measure one of `NAMES`, of which `gpu-probe` and `techniques` keep to a time. Raises `ToolFailed`.
 
     `asked` comes from `result.environment`.
     """

@@ -4,6 +4,7 @@ A `Finding` holds these as values; pages, command line and JSON documents each s
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -96,6 +97,22 @@ class ContractBroken(UnifiedNNError, RuntimeError):
         return type(self), (self.operator, self.problem, self.node)
 
 
+class NotApplicable(UnifiedNNError, RuntimeError):
+    """A technique does not work for a network."""
+
+    def __init__(self, technique: str, problem: str):
+        self.technique, self.problem = technique, problem
+        super().__init__(f"The technique {technique} does not work here: {problem}.")
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Leave {self.technique} out, or choose another technique."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.technique, self.problem)
+
+
 class Diverged(UnifiedNNError, ArithmeticError):
     """The loss of a sub-model is infinite or NaN; further training is pointless."""
 
@@ -130,8 +147,26 @@ class HostileFile(UnifiedNNError, ValueError):
     """An uploaded file contains something that no model needs; it is refused before any of it is used."""
 
 
+class Infeasible(UnifiedNNError, ValueError):
+    """A model does not fit the limits of memory of the devices; the message says how much is missing.
+
+    `proved` says whether no placement at all can fit, or none was found.
+    """
+
+    def __init__(self, problem: str, missing_bytes: int, *, proved: bool):
+        self.problem, self.missing_bytes, self.proved = problem, missing_bytes, proved
+        super().__init__(f"{problem} Allow more memory, use more devices, or make the batch smaller.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), proved=self.proved), (self.problem, self.missing_bytes)
+
+
 class IntakeFailed(UnifiedNNError, RuntimeError):
     """The intake process died or exceeded its limits; nothing was imported."""
+
+
+class PipelineFailed(UnifiedNNError, RuntimeError):
+    """A process of a pipeline failed or took too long, and all others were ended. The message says which and why."""
 
 
 class SamplesFailed(UnifiedNNError, RuntimeError):

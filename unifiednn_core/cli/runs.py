@@ -113,6 +113,7 @@ def edit(
     deadline_s: Annotated[
         float | None, typer.Option(help="Seconds after the submission by which the sub-model should end; 0: none.")
     ] = None,
+    devices: Annotated[int | None, typer.Option(help="Logical devices that compute its virtual nodes.")] = None,
     policy: Annotated[str | None, typer.Option(help="Policy of the run.")] = None,
     order: Annotated[str | None, typer.Option(help="Order of all sub-models of the run: a,b,c.")] = None,
     moves: Annotated[
@@ -121,13 +122,13 @@ def edit(
 ) -> None:
     """Change a run or one sub-model while it trains."""
     with opened() as service:
-        own = (priority, epochs, deadline_s) != (None, None, None)
+        own = (priority, epochs, deadline_s, devices) != (None, None, None, None)
         if not own and (policy, order, moves) == (None, None, None):
-            remedy = "Give --priority, --epochs, --deadline-s, --policy, --order or --moves."
+            remedy = "Give --priority, --epochs, --deadline-s, --devices, --policy, --order or --moves."
             raise bad_option("options", "No change was given.", remedy)
         if own and submodel is None:
             remedy = "Name it after the run's id."
-            raise bad_option("SUBMODEL", "Priority, epochs and deadline belong to a sub-model.", remedy)
+            raise bad_option("SUBMODEL", "Priority, epochs, deadline and devices belong to a sub-model.", remedy)
         if (policy, order, moves) != (None, None, None) and submodel is not None:
             raise bad_option("SUBMODEL", "Policy, order and moves belong to the run.", "Leave the sub-model out.")
         if moves is not None:
@@ -146,6 +147,9 @@ def edit(
         if priority is not None:
             service.runs.set_priority(run_id, submodel or "", priority)
             terminal.say(f"Requested: priority {priority}.")
+        if devices is not None:
+            service.runs.set_devices(run_id, submodel or "", devices)
+            terminal.say(f"Requested: devices {devices}.")
         if deadline_s is not None:
             service.runs.set_deadline(run_id, submodel or "", deadline_s or None)
             terminal.say(f"Requested: deadline {deadline_s:g} s." if deadline_s else "Requested: no deadline.")

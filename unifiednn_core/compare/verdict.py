@@ -1,14 +1,16 @@
 """Compares a hybrid with its baselines: arms from runs, ratios from arms, reasons to withhold. Pure functions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from unifiednn_core.base.units import percent_text
 from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, Mode, is_concurrent
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
+from unifiednn_core.views.techniques import lossy_of
 from unifiednn_core.views.times import mean_turnaround_s
 
 WIDE = 0.25  # spread of repeats, as a share of their median, above which a note names it
@@ -20,6 +22,7 @@ OTHER_WORK = 0.1
 """Difference of the arms in the share of processors that other work used, above which a note names it."""
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
+_DELAYED = "weights are not compared: PipeDream trains with weights of earlier steps, cut by measured times"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",
@@ -117,7 +120,8 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
     moved = any(run.kinds for run in runs)
-    if problem is None and differing and not moved and not (mode == HYBRID and _is_fast(runs[0])):
+    may_differ = moved or mode == PIPEDREAM or (mode == HYBRID and _is_fast(runs[0]))
+    if problem is None and differing and not may_differ:
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
     queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
@@ -157,7 +161,9 @@ def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
         wait_s=_spread(None if part.turnaround_s is None else part.wait_s for part in parts),
         **{name: _spread(getattr(part, name) for part in parts) for name in _OF_EACH},
         test_accuracy=last.test_accuracy,
+        test_loss=last.test_loss,
         train_loss=last.train_loss,
+        techniques=last.techniques,
         state_sha256=tuple(part.state_sha256 for part in parts),
         oracle=None if runs[-1].mode == HYBRID else _oracle(runs[-1], last),
         cause=next((part.cause for part in parts if part.cause and part.state is not State.COMPLETED), None),
@@ -179,10 +185,14 @@ def _queued(hybrid: Arm) -> bool:
 def _verdict(
     mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView
 ) -> Verdict:
-    withheld = _withheld(mode, hybrid, baseline)
-    same = None if baseline is None else _identical(hybrid, baseline)
+    withheld, lossy = _withheld(mode, hybrid, baseline), lossy_of(of.spec)
+    same = None if baseline is None else _identical(hybrid, baseline, lossy)
+    if baseline is not None:
+        notes = (*notes, *_judged(lossy, hybrid, baseline))
     if same is not None and _is_fast(of):
         same, notes = None, (*notes, _ROUNDED)
+    if baseline is not None and mode == PIPEDREAM:
+        same, notes = None, (*notes, _DELAYED)
     if same is not None and hybrid.kinds:
         kinds = f"it trained on {len(hybrid.kinds)} kinds of device ({'; '.join(hybrid.kinds)})"
         same, notes = None, (*notes, f"weights are not compared: {kinds}, which round differently")
@@ -205,7 +215,39 @@ def _verdict(
             ratios["mean turnaround"] = None
         notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
     found: dict[str, Any] = {f"{name.lower().replace(' ', '_')}_ratio": ratio for name, ratio in ratios.items()}
-    return Verdict(mode=mode, **found, identical_weights=same, withheld_because=withheld, notes=tuple(notes))
+    return Verdict(
+        mode=mode,
+        **found,
+        identical_weights=same,
+        withheld_because=withheld,
+        lossy=() if baseline is None else tuple(lossy),
+        notes=tuple(notes),
+    )
+
+
+def _judged(lossy: Mapping[str, Sequence[str]], hybrid: Arm, baseline: Arm) -> Iterable[str]:
+    """Say of each sub-model with a lossy technique how good it became in both arms."""
+    theirs = {part.name: part for part in baseline.submodels}
+    for part in hybrid.submodels:
+        if part.name in lossy:
+            yield f"weights are not compared: {' and '.join(lossy[part.name])} of {part.name} is lossy"
+            if part.name in theirs and (metrics := _metrics(part, theirs[part.name], baseline.mode)):
+                yield f"{part.name} ends with {metrics}"
+
+
+def _metrics(ours: ArmSubModel, theirs: ArmSubModel, mode: Mode) -> str:
+    """Test accuracy and loss of both arms and their difference, as far as both have them."""
+    told = []
+    if ours.test_accuracy is not None and theirs.test_accuracy is not None:
+        points = 100 * (ours.test_accuracy - theirs.test_accuracy)
+        both = f"{percent_text(ours.test_accuracy)}, {mode} {percent_text(theirs.test_accuracy)}"
+        told.append(f"a test accuracy of {both} ({points:+.1f} points)")
+    if ours.test_loss is not None and theirs.test_loss is not None:
+        told.append(
+            f"a test loss of {ours.test_loss:.4g}, {mode} {theirs.test_loss:.4g} "
+            f"({ours.test_loss - theirs.test_loss:+.2g})"
+        )
+    return "; ".join(told)
 
 
 def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
@@ -224,11 +266,13 @@ def _withheld(mode: Mode, hybrid: Arm, baseline: Arm | None) -> str | None:
     return None
 
 
-def _identical(hybrid: Arm, baseline: Arm) -> bool | None:
-    """Whether all weights of all repeats have the same bits; None if some are missing."""
+def _identical(hybrid: Arm, baseline: Arm, lossy: Container[str]) -> bool | None:
+    """Whether the weights of all repeats have the same bits, but for lossy ones; None if some are missing."""
     theirs = {part.name: part.state_sha256 for part in baseline.submodels}
-    hashes = [{*part.state_sha256, *theirs.get(part.name, (None,))} for part in hybrid.submodels]
-    return None if any(None in found for found in hashes) else all(len(found) == 1 for found in hashes)
+    exact = [part for part in hybrid.submodels if part.name not in lossy]
+    hashes = [{*part.state_sha256, *theirs.get(part.name, (None,))} for part in exact]
+    unknown = not hashes or any(None in found for found in hashes)
+    return None if unknown else all(len(found) == 1 for found in hashes)
 
 
 def _cautions(

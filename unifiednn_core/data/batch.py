@@ -22,6 +22,12 @@ class Batch:
     targets: Tensor | None = None  # [samples, ...]
     mix: Mix | None = None
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of its tensors."""
+        others = (self.targets, None if self.mix is None else self.mix.targets)
+        return (*self.inputs.values(), *(one for one in others if one is not None))
+
 
 class Transform(Protocol):
     """A frozen dataclass of its arguments; a call writes into nothing it was given.

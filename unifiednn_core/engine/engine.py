@@ -47,6 +47,7 @@ from unifiednn_core.engine.orders import (
     Order,
     Reorder,
     SetDeadline,
+    SetDevices,
     SetEpochs,
     SetPolicy,
     SetPriority,
@@ -667,7 +668,7 @@ class Engine:
             case Reorder(names=names):
                 self._roster.reorder(names)
                 self._answer(order.id)
-            case SetPriority() | SetEpochs() | SetDeadline():
+            case SetPriority() | SetEpochs() | SetDeadline() | SetDevices():
                 self._answer(order.id, declined=adjust(self._roster.jobs.get(order.submodel), order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:

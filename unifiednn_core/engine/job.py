@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from unifiednn_core.base.errors import ContractBroken, DamagedData, Diverged, OtherKind
+from unifiednn_core.base.errors import ContractBroken, DamagedData, Diverged, NotApplicable, OtherKind
 from unifiednn_core.engine.meters import StepTimer
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Decision, JobView
@@ -156,7 +156,7 @@ def reasons(error: Exception) -> tuple[str, str]:
             text,
             "Its results cannot be trusted: train it again from the start; its checkpoints may be wrong, too.",
         )
-    if isinstance(error, ContractBroken | OtherKind):
+    if isinstance(error, ContractBroken | OtherKind | NotApplicable):
         return text, error.remedy
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return cause, "Retry it with a larger batch split: the same batches go through in parts that need less memory."

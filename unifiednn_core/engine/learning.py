@@ -5,6 +5,7 @@ bits in the gradients, the buffers and the default generators.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,11 +15,13 @@ from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine.computing import EXACT, Computing
+from unifiednn_core.engine.logical_devices import LogicalDevices, add_gradients, may_compute_at_once
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.engine.step import Step
 from unifiednn_core.spec.run import Hyperparameters
+from unifiednn_core.techniques import virtual_nodes
 from unifiednn_core.techniques.build import NONE, Techniques
 
 
@@ -59,7 +62,11 @@ class RecordableLearner(Learner, Protocol):
 
 
 class EagerLearner:
-    """Launches the operators of the network one by one, for each batch and each of its parts."""
+    """Launches the operators of the network one by one, for each batch and each of its parts.
+
+    A part is a share of the batch, of `batch_split` or of virtual nodes. Logical devices compute several parts at once;
+    the gradients are added in the order of the parts all the same.
+    """
 
     def __init__(
         self,
@@ -77,17 +84,36 @@ class EagerLearner:
         self.step, self.module, self.criterion, self.trained = step, module, criterion, trained
         self.computing, self.scaler, self.techniques = computing, computing.scaler(), techniques
         self.scorer = Scorer(hyperparameters, step)
-        self._train, self._split, self._randomness = train, hyperparameters.batch_split, randomness
+        self._train, self._shares, self._randomness = train, hyperparameters.shares, randomness
+        self.steps_done = 0
+        """Steps before the next one, from which virtual nodes have their random numbers."""
+        nodes = techniques.nodes
+        self._devices = None if nodes is None else LogicalDevices(nodes.devices)
+        self._at_once = not randomness.draws and self.scaler is None and may_compute_at_once(module, techniques)
+
+    @property
+    def devices(self) -> int | None:
+        """Logical devices that compute its virtual nodes from the next step on; None if it has no nodes."""
+        return None if self._devices is None else self._devices.count
+
+    @devices.setter
+    def devices(self, count: int) -> None:
+        self._devices = LogicalDevices(count)
 
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Do forward and backward for each part by itself, its loss times its share of the samples."""
         data, ignored = self.data(), self.scorer.ignored_in(self._train)
-        parts = [part for batch in batches for part in batch.chunk(self._split)]
+        parts = self._parts(batches)
         self.drop_gradients()
         if len(parts) == 1:
-            return self._learn(data, parts[0], None, ignored)
+            return self._of_node(0, data, parts[0], None, ignored)
         samples = sum(len(batch) for batch in batches)
-        learned = [self._learn(data, part, len(part) / samples, ignored) for part in parts]
+        shares = [virtual_nodes.weight(len(part), samples) for part in parts]
+        if self._devices is not None and self._devices.count > 1 and self._at_once:
+            learned = self._learn_at_once(self._devices, data, parts, shares, ignored)
+        else:
+            each = enumerate(zip(parts, shares, strict=True))
+            learned = [self._of_node(place, data, part, share, ignored) for place, (part, share) in each]
         rights = [part.correct for part in learned if part.correct is not None]
         labels = [part.labels for part in learned if part.labels is not None]
         return Learned(
@@ -98,7 +124,7 @@ class EagerLearner:
 
     def expect(self, batches: Sequence[Tensor]) -> None:
         """Tell the training set which batches come next."""
-        self._train.use().expect(part for batch in batches for part in batch.chunk(self._split))
+        self._train.use().expect(self._parts(batches))
 
     def data(self) -> DataSource:
         """Return the training set on the device."""
@@ -121,14 +147,56 @@ class EagerLearner:
             raise NoBatchedForm("has no targets")
         return inputs, targets
 
-    def _learn(self, data: DataSource, batch: Tensor, share: float | None, ignored: int | None) -> Learned:
-        """Loss (times `share`) and right answers of `batch` (indices, int64)."""
-        given = self.batch(data, batch)
-        with self.techniques.part(self.module):
-            outputs = self.computing.forward(self.step, self.module, given)
-            loss = self.step.loss(self.criterion, outputs, given)
-            loss = loss if share is None else loss * share
+    def _parts(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        return [part for one in batches for part in torch.split(one, virtual_nodes.lengths(len(one), self._shares))]
+
+    def _of_node(
+        self, place: int, data: DataSource, batch: Tensor, share: float | None, ignored: int | None
+    ) -> Learned:
+        """Learn a part; that of a virtual node has random numbers of its own."""
+        if self._devices is None:
+            return self._learn(self.batch(data, batch), share, ignored)
+        with self._randomness.seeded(virtual_nodes.seed_of(self._randomness.seed, self.steps_done + 1, place)):
+            return self._learn(self.batch(data, batch), share, ignored)
+
+    def _learn(self, given: Batch, share: float | None, ignored: int | None) -> Learned:
+        """Loss (times `share`) and right answers of a part; adds its gradients."""
+        with self.techniques.part(self.module, given.tensors, self._randomness.generator):
+            outputs, loss = self._forward(given, share)
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        return self._scored(given, outputs, loss, ignored)
+
+    def _learn_at_once(
+        self,
+        devices: LogicalDevices,
+        data: DataSource,
+        parts: Sequence[Tensor],
+        shares: Sequence[float],
+        ignored: int | None,
+    ) -> list[Learned]:
+        """Do what `_learn` does for each part, as many at once as there are devices."""
+        trained, learned = [one for one in self.trained if one.requires_grad], list[Learned]()
+
+        def gradients_of(given: Batch, share: float) -> tuple[Learned, Sequence[Tensor | None]]:
+            with self.techniques.part(self.module, given.tensors):
+                outputs, loss = self._forward(given, share)
+                gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+            return self._scored(given, outputs, loss, ignored), gradients
+
+        for wave in virtual_nodes.waves(len(parts), devices.count):
+            given = [self.batch(data, parts[node]) for node in wave]
+            work = [partial(gradients_of, one, shares[node]) for node, one in zip(wave, given, strict=True)]
+            for one, gradients in devices.compute(work, self.computing.device_type):
+                add_gradients(trained, gradients)
+                learned.append(one)
+        return learned
+
+    def _forward(self, given: Batch, share: float | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        outputs = self.computing.forward(self.step, self.module, given)
+        loss = self.step.loss(self.criterion, outputs, given)
+        return outputs, loss if share is None else loss * share
+
+    def _scored(self, given: Batch, outputs: Sequence[Tensor], loss: Tensor, ignored: int | None) -> Learned:
         outputs = tuple(output.detach() for output in outputs)
         labels = self.scorer.labels(given.targets, ignored)
         return Learned(loss.detach(), self.scorer.answers(outputs, given.targets, ignored), labels)

@@ -52,6 +52,15 @@ class SetDeadline:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDevices:
+    """Let another number of logical devices compute the virtual nodes of a sub-model."""
+
+    submodel: str
+    devices: int
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reorder:
     """Change the order of arrival and of turns; sub-models not named go last."""
 
@@ -77,11 +86,12 @@ class Join:
     standing: Standing = field(default_factory=Standing)
 
 
-AnyOrder = Order | SetPriority | SetEpochs | SetDeadline | Reorder | SetPolicy | Join
+Adjustment = SetPriority | SetEpochs | SetDeadline | SetDevices
+AnyOrder = Order | Adjustment | Reorder | SetPolicy | Join
 
 
-def adjust(job: Job | None, order: SetPriority | SetEpochs | SetDeadline) -> str | None:
-    """Change priority, epochs or deadline of a sub-model; returns the reason if that is no longer possible."""
+def adjust(job: Job | None, order: Adjustment) -> str | None:
+    """Change one figure of a sub-model; returns the reason if that is not possible, or no longer."""
     name = plain_name(order.submodel)
     if job is None:
         return f"{name} has ended"
@@ -89,6 +99,10 @@ def adjust(job: Job | None, order: SetPriority | SetEpochs | SetDeadline) -> str
         job.priority = order.priority
     elif isinstance(order, SetDeadline):
         job.standing = replace(job.standing, deadline_s=order.deadline_s)
+    elif isinstance(order, SetDevices):
+        if job.submodel.devices is None:
+            return f"{name} has no virtual nodes"
+        job.submodel.devices = order.devices
     elif order.epochs < job.submodel.epochs_begun:
         return f"{name} is in epoch {job.submodel.epochs_begun} already"
     else:

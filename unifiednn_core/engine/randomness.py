@@ -1,5 +1,8 @@
 """Where the random numbers of one sub-model come from: torch's default generators, one of its own, or nowhere."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
@@ -16,7 +19,8 @@ class Randomness:
     """
 
     def __init__(self, network: nn.Module, seed: int, device: torch.device, *, transforms_draw: bool = False):
-        self._device, self._state, self._at_work = device, RngState.of_seed(seed, device), False
+        self.seed, self._device, self._at_work = seed, device, False
+        self._state = RngState.of_seed(seed, device)
         self.draws = draws(network) or transforms_draw
         """Whether its steps may draw from any generator."""
         self._own = own_draws(network) if self.draws and device.type == "cpu" else None
@@ -47,6 +51,25 @@ class Randomness:
         elif self.shared:
             self._state.restore(self._device)
         self._at_work = True
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Draw from the state of another seed; what follows goes on from the state before. For the time of a step."""
+        if not self.draws:
+            yield
+            return
+        before = self.state
+        self._put(RngState.of_seed(seed, self._device))
+        try:
+            yield
+        finally:
+            self._put(before)
+
+    def _put(self, state: RngState) -> None:
+        if self._own is None:
+            state.restore(self._device)
+        else:
+            self._own.generator.set_state(state.cpu)
 
     def end(self) -> None:
         """Keep the state."""

@@ -24,8 +24,10 @@ evaluation takes its module.
 
 With `accumulation_steps` = a > 1 a step takes the next a batches of the epoch, or those that are left; with
 `batch_split` = k > 1 each batch goes through as `batch.chunk(k)`. Each part goes forward and backward by itself, its
-loss times its share of the samples of the step. With `warm_up` the i-th step uses min(1, i / steps) times the learning
-rate that the LR scheduler has set.
+loss times its share of the samples of the step. The parts of virtual nodes are those of
+`techniques.virtual_nodes.lengths`. Right before one is taken the RNG gets the state of
+`torch.manual_seed(seed_of(seed, step, part))`, and after its backward the state from before. With `warm_up` the i-th
+step uses min(1, i / steps) times the learning rate that the LR scheduler has set.
 
 Orders and policies act between two steps, when no gradients exist. So neither a checkpoint nor a waiting sub-model
 holds any.
@@ -39,7 +41,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import Diverged
+from unifiednn_core.base.errors import BadInput, Diverged
 from unifiednn_core.data.datasets import targets_in_blocks
 from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers, probes
 from unifiednn_core.engine import kinds as device_kinds
@@ -82,9 +84,15 @@ class SubModel:
     ):
         """Build the network and everything that trains it. May draw from the default generators.
 
+        Raises `BadInput` for virtual nodes that no check has fixed.
+
         `name` is its key in the hybrid, where that is not the name of the spec: `RUN_ID/NAME`. `fast` is the profile of
         its run.
         """
+        if (nodes := spec.hyperparameters.nodes) is not None and nodes.is_open:
+            message = f"{spec.name} has virtual nodes whose number or shares are open; they fix what is trained."
+            remedy = "Submit it, so that the check fixes them, or give numbers."
+            raise BadInput.of("Virtual nodes", "techniques", message, remedy)
         self.spec, self.name, self.parameters = spec, spec.name if name is None else name, definition.parameters
         self.module = definition.build()
         self.computing = Computing.of(spec.hyperparameters, device, fast=fast)
@@ -129,6 +137,16 @@ class SubModel:
     def eager(self) -> EagerLearner:
         """The learner that does what the recipe says."""
         return self._eager
+
+    @property
+    def devices(self) -> int | None:
+        """Logical devices that compute its virtual nodes; None if it has none."""
+        return self._eager.devices
+
+    @devices.setter
+    def devices(self, count: int) -> None:
+        """Change their number between two steps, which changes no bits."""
+        self._eager.devices = count
 
     @property
     def leases(self) -> tuple[Lease, ...]:
@@ -214,6 +232,7 @@ class SubModel:
         They are on the device; on the host if the data are streamed, and then those of the next step are read ahead.
         """
         progress, samples, asked = self._progress, self._train.samples, self._hyperparameters
+        self._eager.steps_done = self.steps_done
         if not self._train.streamed:
             return progress.next_batches(samples, asked, self.device, self._order)
         batches = progress.next_batches(samples, asked, HOST, self._order)

@@ -41,12 +41,12 @@ class GraphGuard:
         """The graph of training, and that of evaluation if it is another."""
         return (self._module,) if self._evaluation is self._module else (self._module, self._evaluation)
 
-    def __call__(self, *inputs: Tensor) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
         module = self._module if self._module.training else self._evaluation
         kind = (
             self._module.training, torch.is_grad_enabled(), _autocast(inputs),
-            *((given.shape, given.stride(), given.dtype, given.device) for given in inputs),
+            *map(_kind, inputs),
         )  # fmt: skip
         if kind in self._known:
             return type(module).forward(module, *inputs)
@@ -90,6 +90,13 @@ def lowered(arguments: Any, dtype: torch.dtype) -> Any:
         return one.to(dtype) if one.is_floating_point() and one.dtype is not torch.float64 else one
 
     return tree_map_only(Tensor, cast, arguments)
+
+
+def _kind(given: Any) -> object:
+    """What calls depend on, of an input: the sizes of a tensor, and plain values as they are."""
+    return (
+        (given.shape, given.stride(), given.dtype, given.device) if isinstance(given, Tensor) else (type(given), given)
+    )
 
 
 def _autocast(inputs: Sequence[Tensor]) -> torch.dtype | None:

@@ -37,6 +37,7 @@ from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import attempt
 from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
+from unifiednn_core.spec.techniques import name_of
 
 FILENAME = "certificate.json"
 WEIGHTS, SPEC, SNIPPET = "weights.safetensors", "spec.json", "load.py"
@@ -179,6 +180,9 @@ class _Unpacked:
             files=listed,
             versions=versions(),
             spec=described,
+            techniques=tuple(
+                f"{name_of(type(one))}, {'exact' if one.exact else 'lossy'}" for one in entry.hyperparameters.techniques
+            ),
             snippet=visible(self._text(SNIPPET), keep="\n"),
         )
 

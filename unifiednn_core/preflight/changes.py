@@ -39,7 +39,7 @@ def _changes(parts: Sequence[Part], policy: Policy, peak: Peak, names: Collectio
     open_parts = [part for part in parts if part.name in names]
     factors = [2**n for n in range(1, max((part.need.batch_size for part in open_parts), default=1).bit_length())]
     asked = [("batch_split", part, factor) for factor in factors for part in open_parts
-             if part.need.batch_split < factor <= part.need.batch_size]  # fmt: skip
+             if not part.need.nodes and part.need.batch_split < factor <= part.need.batch_size]  # fmt: skip
     asked += [("batch_size", part, part.need.batch_size // factor) for factor in factors for part in open_parts
               if part.need.batch_size // factor >= part.need.batch_split]  # fmt: skip
     for entry, part, value in asked:

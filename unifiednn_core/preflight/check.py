@@ -36,6 +36,7 @@ from unifiednn_core.preflight.report import (
     untold,
 )
 from unifiednn_core.preflight.split_need import split_need
+from unifiednn_core.preflight.technique_check import check_techniques
 from unifiednn_core.preflight.timing import timed
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
@@ -259,7 +260,9 @@ def _tried(trial: Trial, device: str) -> Tried | Finding:
     """
     try:
         with at_most_cpu(DRY_RUN_CPU_S):
-            return dry_run(trial)
+            done = dry_run(trial)
+            check_techniques(trial, done)
+            return done
     except OutOfTime:
         if device == "cuda":
             _check_numbers(trial)

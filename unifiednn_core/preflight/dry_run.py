@@ -459,7 +459,8 @@ def _small_batch(trial: Trial, title: str, message: str, smallest: int) -> BadIn
         remedy = 'Choose fewer parts, or set "drop_last" to true if only the last batch is too small.'
     else:
         remedy = 'Set "drop_last" to true, or choose another batch size.'
-    entry = "batch_split" if hyper.batch_split > 1 and last > 1 else "batch_size"
+    cut_by = "batch_split" if hyper.nodes is None else "techniques"
+    entry = cut_by if len(hyper.shares) > 1 and last > 1 else "batch_size"
     return trial.refusal(title, f"hyperparameters.{entry}", message, remedy)
 
 

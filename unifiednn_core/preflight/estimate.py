@@ -70,7 +70,7 @@ class Part(BaseModel, frozen=True, extra="forbid"):
     def with_split(self, batch_split: int) -> "Part":
         """The sub-model with this batch split; it keeps its measurement if that does not change."""
         split = min(batch_split, self.need.batch_size)
-        return self if split == self.need.batch_split else self.changed(batch_split=split)
+        return self if self.need.nodes or split == self.need.batch_split else self.changed(batch_split=split)
 
 
 def context_of(device_type: str, measured_bytes: int | None, allocator: str = GLIBC) -> int:

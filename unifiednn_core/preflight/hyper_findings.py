@@ -121,10 +121,10 @@ def _on_steps(hyper: Hyperparameters, samples: int, steps: int) -> Found:
         yield "warning", "Average of the weights", "hyperparameters.ema.decay", message, remedy
     given = hyper.criterion_args.keys() | ({"weight"} if hyper.class_weights is not None else set())
     uneven = sorted({"weight", IGNORE_INDEX} & given)
-    if uneven and hyper.ignored_label is not None and (hyper.batch_split > 1 or hyper.accumulation_steps > 1):
+    if uneven and hyper.ignored_label is not None and (len(hyper.shares) > 1 or hyper.accumulation_steps > 1):
         message = f"With {uneven[0]} the loss is a weighted mean. Each part of a step is averaged by itself, "
         message += "so the gradient is not exactly that of one large batch."
-        remedy = "Use batch_split = 1 and accumulation_steps = 1 if that matters."
+        remedy = "Use one part and accumulation_steps = 1 if that matters."
         yield "warning", "Weights of classes", f"hyperparameters.criterion_args.{uneven[0]}", message, remedy
 
 
@@ -170,7 +170,7 @@ def _on_useless(hyper: Hyperparameters, data: Dataset, entry: str) -> Found:
     if entry == "test_data":  # in file order
         only_useless = not all(bool(batch.any()) for batch in torch.split(useful, hyper.batch_size))
     else:  # expected number of parts of batches, in the whole training, that have only useless samples
-        parts = hyper.epochs * hyper.batches_per_epoch(samples) * hyper.batch_split
+        parts = hyper.epochs * hyper.batches_per_epoch(samples) * len(hyper.shares)
         drawn = range(min(part_sizes(hyper, samples), default=0))
         only_useless = parts * math.prod(max(0, useless - before) / (samples - before) for before in drawn) > NEGLIGIBLE
     if only_useless:

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from unifiednn_core.techniques.saved import packing
+
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside its block it follows every tensor that an operator takes, returns or makes larger.
@@ -24,7 +26,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Size of each living storage, by the identity of its Python object, which lives as long as it does."""
         self.current_bytes = 0
         self.timeline: list[int] = []
-        """Bytes that were alive after each operator since a caller emptied the list."""
+        """Bytes that were alive after each operator since a caller emptied the list.
+
+        Operators of techniques that pack saved tensors raise the entry before: how many there are depends on the data.
+        """
 
     def track(self, tensors: Iterable[Tensor]) -> int:
         """Count existing tensors; returns by how many bytes the count has grown."""
@@ -41,7 +46,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in tree_leaves((args, kwargs, result)):
             if isinstance(leaf, Tensor):
                 self._see(leaf)
-        self.timeline.append(self.current_bytes)
+        if packing() and self.timeline:
+            self.timeline[-1] = max(self.timeline[-1], self.current_bytes)
+        else:
+            self.timeline.append(self.current_bytes)
         return result
 
     def _see(self, tensor: Tensor) -> None:

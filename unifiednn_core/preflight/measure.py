@@ -17,11 +17,15 @@ from torch.optim import Optimizer
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.logical_devices import may_compute_at_once
 from unifiednn_core.engine.optimizers import build_average
+from unifiednn_core.formats.draws import draws
 from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
 from unifiednn_core.spec.choices import CLASSIFICATION
+from unifiednn_core.spec.hyperparameters import Hyperparameters
+from unifiednn_core.techniques.virtual_nodes import lengths
 
 # Blocks in which torch's allocators hand out memory.
 BLOCK_BYTES = {"cpu": 64, "cuda": 512}
@@ -68,7 +72,8 @@ def measure(
         counted = _Counted(trial, tried, BLOCK_BYTES[device_type], foreach=device_type == "cuda")
         counted.settle(few)
         low, high = counted.moments(few), counted.moments(2 * few)
-        at = {size: fitted(low, high, (few, 2 * few), size) for size in _halvings(batch_size)}
+        sizes = {*_halvings(batch_size), max(lengths(batch_size, hyper.shares))}
+        at = {size: fitted(low, high, (few, 2 * few), size) for size in sizes}
         small = max(chain(*at[batch_size])) <= WHOLE_BATCH_BYTES and batch_size >= trial.definition.min_batch
         cheap = small and tried.cpu_s_per_sample * batch_size <= SLOW_CPU_S
         if cheap:
@@ -85,7 +90,10 @@ def measure(
         transient_bytes=0,
         data=data_bytes,
         batch_size=batch_size,
-        batch_split=min(hyper.batch_split, batch_size),
+        batch_split=min(sum(hyper.shares), batch_size),
+        largest_share=max(hyper.shares),
+        nodes=hyper.nodes is not None,
+        at_once=_at_once(hyper, tried),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
         whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
@@ -93,6 +101,14 @@ def measure(
         leaves=tried.techniques.leaves,
         fitted=not cheap,
     ).changed()
+
+
+def _at_once(hyper: Hyperparameters, tried: Tried) -> int:
+    """Parts of a batch that logical devices compute at once."""
+    in_turn = tried.step.draws or draws(tried.module) or not may_compute_at_once(tried.module, tried.techniques)
+    if hyper.nodes is None or in_turn:
+        return 1
+    return min(hyper.nodes.devices, len(hyper.shares))
 
 
 def _read_ahead(trial: Trial) -> list[int]:
@@ -183,7 +199,7 @@ class _Counted:
     def _learn(self, size: int) -> None:
         step = self.tried.step
         batch = self._batch(self.trial.train, size, training=True)
-        with self.tried.techniques.part(self.tried.module):
+        with self.tried.techniques.part(self.tried.module, batch.tensors):
             outputs = step.forward(self.tried.module, batch)
             loss = step.loss(self.tried.criterion, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]

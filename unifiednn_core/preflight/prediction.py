@@ -21,6 +21,12 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     """Resident bytes of each data set, by content hash."""
     batch_size: int
     batch_split: int = 1
+    """Shares of a batch: parts, or the sum of the shares of virtual nodes."""
+    largest_share: int = 1
+    nodes: bool = False
+    """Whether virtual nodes cut the batch."""
+    at_once: int = 1
+    """Parts that are computed at once, each by a logical device."""
     whole: dict[int, int] = {}
     """Transient bytes of a step by the size of its batch, if the batch is not split."""
     parts: dict[int, int] = {}
@@ -34,8 +40,9 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
 
     def transient_of(self, batch_size: int, batch_split: int) -> int:
         """Transient bytes with another batch size or split; a size that is not in the tables counts as the next one."""
-        size = -(-batch_size // batch_split)
-        step = _at(self.whole if batch_split == 1 else self.parts, size)
+        size = min(batch_size, -(-batch_size // batch_split) * self.largest_share)
+        step = _at(self.whole if size == batch_size else self.parts, size)
+        step = self.at_once * step + (self.at_once - 1) * self.gradients_bytes
         return max(step, _at(self.evaluation, batch_size) if self.evaluation else 0)
 
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "MemoryNeed":

@@ -231,6 +231,8 @@ class Certificate(BaseModel, frozen=True, extra="forbid"):
     """Of torch, Python and UnifiedNN where it was made."""
     spec: dict[str, object] = {}
     """The sub-model's entry of the spec."""
+    techniques: tuple[str, ...] = ()
+    """Ways in which it was trained in less memory: "compression, exact"."""
     snippet: str = ""
     """Lines of Python that load the network."""
 

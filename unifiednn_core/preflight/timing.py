@@ -25,7 +25,7 @@ def timed(trial: Trial, tried: Tried) -> tuple[float, float]:
     def learn(size: int) -> None:
         batch = step.prepare(trial.train.batch(torch.arange(size) % trial.train.samples), training=True)
         tried.optimizer.zero_grad(set_to_none=True)
-        with tried.techniques.part(tried.module):
+        with tried.techniques.part(tried.module, batch.tensors):
             outputs = step.forward(tried.module, batch)
             step.loss(tried.criterion, outputs, batch).backward()  # type: ignore[no-untyped-call]
         tried.optimizer.step()

@@ -16,6 +16,7 @@ from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques.build import NONE, Techniques
+from unifiednn_core.techniques.virtual_nodes import lengths
 
 # Samples of the batch that is tried. A few show every mistake; the need of a whole batch follows from them.
 TRIED_SAMPLES = 8
@@ -91,10 +92,8 @@ def at_most_cpu(cpu_s: float) -> Iterator[None]:
 
 def part_sizes(hyper: Hyperparameters, samples: int) -> tuple[int, ...]:
     """Every size of a part of a batch in an epoch of `samples`, the largest first."""
-    batches = batch_sizes(hyper, samples)
-    parts = [-(-batch // hyper.batch_split) for batch in batches]  # as torch.chunk cuts
-    ends = [batch % part or part for batch, part in zip(batches, parts, strict=True)]
-    return tuple(sorted({*parts, *ends}, reverse=True))
+    sizes = {size for batch in batch_sizes(hyper, samples) for size in lengths(batch, hyper.shares)}
+    return tuple(sorted(sizes, reverse=True))
 
 
 def batch_sizes(hyper: Hyperparameters, samples: int, *, evaluated: bool = False) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ from unifiednn_core.engine.orders import (
     Order,
     Reorder,
     SetDeadline,
+    SetDevices,
     SetEpochs,
     SetPolicy,
     SetPriority,
@@ -437,6 +438,8 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
             return SetDeadline(name, arguments["deadline_s"], command.id)
         case Verb.EPOCHS:
             return SetEpochs(name, arguments["epochs"], command.id)
+        case Verb.DEVICES:
+            return SetDevices(name, arguments["devices"], command.id)
         case Verb.ORDER:
             return Reorder(tuple(arguments["names"]), command.id)
         case Verb.POLICY:

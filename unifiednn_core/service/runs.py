@@ -234,6 +234,23 @@ class RunService:
         self._forecasts.renew(run_id, epochs={submodel: epochs})
         return state
 
+    @permission(Role.SUBMITTER, Own.RUN, about="to {devices}")
+    def set_devices(self, run_id: str, submodel: str, devices: int) -> State:
+        """Change the number of logical devices that compute the virtual nodes of a sub-model; raises `BadInput`.
+
+        No bits change. On a machine whose memory is limited, more devices need to fit.
+        """
+        hyperparameters = self._spec_of(run_id, submodel).hyperparameters
+        if hyperparameters.nodes is None:
+            message, remedy = f"{submodel} has no virtual nodes.", "Submit it with the technique virtual_nodes."
+            raise BadInput.of("Logical devices", "devices", message, remedy)
+        changed = [
+            one.model_dump(mode="json") | ({"devices": devices} if one is hyperparameters.nodes else {})
+            for one in hyperparameters.techniques
+        ]
+        parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"techniques": changed})
+        return self._store.commands.issue(run_id, submodel, Verb.DEVICES, {"devices": devices})
+
     @permission(Role.SUBMITTER, Own.RUN, about="to {deadline_s}")
     def set_deadline(self, run_id: str, submodel: str, deadline_s: float | None) -> State:
         """Change or remove the deadline of a sub-model, in seconds after its submission.

@@ -61,7 +61,7 @@ def finding_of(detail: ErrorDetails, data: object, entries: Collection[str] = ()
         text = json.dumps(detail["input"], default=str)
         message = f"This cannot be {text if len(text) <= 60 else f'{text[:57]}...'}."
         remedy = _remedy(detail)
-    title = field.rpartition(".")[2].replace("_", " ").capitalize()
+    title = next(part for part in reversed(field.split(".")) if not part.isdigit()).replace("_", " ").capitalize()
     return Finding(title=title, field=field, message=message, remedy=remedy, fix=fix)
 
 
@@ -92,6 +92,8 @@ def _field_path(location: Sequence[str | int], data: object) -> str:
     parts: list[str] = []
     here: Any = data
     for key in location:
+        if parts and key == parts[-1] and isinstance(here, Mapping) and here.get("name") == key:
+            continue  # pydantic names the class of an entry that it chose by its name
         try:
             here = here[key]
         except (KeyError, IndexError, TypeError):

@@ -1,5 +1,6 @@
 """Hyper-parameters of one sub-model: the file that a user uploads."""
 
+import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -28,7 +29,7 @@ from unifiednn_core.spec.choices import (
     OPTIMIZERS,
     SEQUENCE,
 )
-from unifiednn_core.spec.techniques import AnyTechnique, distinct
+from unifiednn_core.spec.techniques import AnyTechnique, VirtualNodes, distinct
 
 # Arguments of LR schedulers that are learning rates themselves.
 _RATES = ("max_lr", "base_lr", "min_lr", "eta_min", "lr_end")
@@ -288,9 +289,26 @@ class Hyperparameters(_Part):
 
     @field_validator("techniques")
     @classmethod
-    def _techniques(cls, asked: list[AnyTechnique]) -> list[AnyTechnique]:
+    def _techniques(cls, asked: list[AnyTechnique], info: ValidationInfo) -> list[AnyTechnique]:
         distinct(asked)
+        nodes = next((one for one in asked if isinstance(one, VirtualNodes)), None)
+        if nodes is not None and info.data.get("batch_split", 1) > 1:
+            message = "Virtual nodes and batch_split both cut a batch. Set batch_split to 1."
+            raise PydanticCustomError("unknown_name", message, {})
+        if nodes is not None and sum(nodes.proportions) > (size := info.data.get("batch_size", math.inf)):
+            message = "The shares of virtual nodes add up to {sum}; a batch has {size} samples. Give at most {size}."
+            raise PydanticCustomError("unknown_name", message, {"sum": sum(nodes.proportions), "size": size})
         return asked
+
+    @property
+    def nodes(self) -> VirtualNodes | None:
+        """Virtual nodes, if it has them."""
+        return next((one for one in self.techniques if isinstance(one, VirtualNodes)), None)
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Shares of the parts into which a batch is cut, by virtual nodes or as `batch_split`."""
+        return (1,) * self.batch_split if self.nodes is None else self.nodes.proportions
 
     @property
     def ignored_label(self) -> int | None:

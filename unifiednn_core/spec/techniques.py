@@ -4,10 +4,11 @@ Each class is one technique with its parameters, as a spec writes it: `{"name": 
 What it does is in the room `techniques`, in the file of its name.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -50,6 +51,44 @@ class Compression(Technique):
         return not self.bfloat16
 
 
+class Checkpointing(Technique):
+    """Segments of the network are computed again in backward instead of being kept."""
+
+    title: ClassVar[str] = "Activation checkpointing"
+    summary: ClassVar[str] = (
+        "The network is cut into segments that keep only their inputs; backward computes the rest again, about one "
+        "more forward per step. The bits stay the same."
+    )
+    paper: ClassVar[str] = "Chen et al., Sublinear Memory Cost (2016)"
+
+    name: Literal["checkpointing"] = "checkpointing"
+    segments: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """About how many; by default the root of the number of layers or operators."""
+
+
+class DropIT(Technique):
+    """Backward gets only the largest elements of what layers take."""
+
+    title: ClassVar[str] = "DropIT"
+    summary: ClassVar[str] = (
+        "Of what convolutions and linear layers take, only the largest elements wait for backward. The gradients of "
+        "their weights become approximate, all others stay exact; steps take longer."
+    )
+    paper: ClassVar[str] = "DropIT (ICLR 2023)"
+
+    name: Literal["dropit"] = "dropit"
+    keep: float = Field(default=0.2, gt=0, le=1)
+    """Share of the elements that is kept."""
+    form: Literal["deduplicated", "published"] = "deduplicated"
+    """`published` packs for each layer by itself, also where another operator keeps the tensor in memory.
+    `deduplicated` packs once, and also what ReLU and pooling save."""
+
+    @property
+    def exact(self) -> bool:
+        """If everything is kept."""
+        return self.keep == 1
+
+
 class IdleOffload(Technique):
     """Weights and optimizer state are in host memory while other sub-models train."""
 
@@ -64,7 +103,57 @@ class IdleOffload(Technique):
     name: Literal["idle_offload"] = "idle_offload"
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, IdleOffload)
+class VirtualNodes(Technique):
+    """A batch is computed in shares, one after another or by several logical devices; gradients count by share."""
+
+    title: ClassVar[str] = "Virtual nodes"
+    summary: ClassVar[str] = (
+        "The batch is computed in shares, so that the activations of one share are in memory at a time. The number of "
+        "nodes and their shares fix the result; how many devices compute them does not."
+    )
+    paper: ClassVar[str] = "VirtualFlow (MLSys 2022)"
+
+    name: Literal["virtual_nodes"] = "virtual_nodes"
+    nodes: Annotated[int, Field(ge=1, le=65_536)] | Literal["fit"] = "fit"
+    """Shares of a batch. `fit`: of 1, 2, 4 and so on the fewest that fit into the memory left; the check writes how
+    many."""
+    shares: list[Annotated[int, Field(ge=1, le=10_000_000)]] | Literal["measured"] | None = None
+    """Size of each share in proportion to the others, by default equal ones. `measured`: such that the devices end a
+    step together; the check writes them."""
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
+    """Logical devices at first. Node i belongs to device i modulo devices. They compute at once if the network neither
+    draws random numbers nor has buffers such as those of batch normalisation, else in turn."""
+
+    @model_validator(mode="after")
+    def _one_share_for_each(self) -> Self:
+        if isinstance(self.shares, list) and len(self.shares) != self.nodes:
+            context = {"argument": "nodes", "count": len(self.shares)}
+            raise PydanticCustomError("unknown_name", "There are {count} shares. Set nodes to {count}.", context)
+        if self.shares == "measured" and self.nodes == "fit":
+            message = "Shares are measured for a number of nodes. Give nodes as a number."
+            raise PydanticCustomError("unknown_name", message, {"argument": "nodes"})
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the check has yet to write nodes or shares."""
+        return self.nodes == "fit" or self.shares == "measured"
+
+    @property
+    def proportions(self) -> tuple[int, ...]:
+        """The shares in lowest terms; equal ones while they are open."""
+        if isinstance(self.shares, list):
+            whole = math.gcd(*self.shares)
+            return tuple(share // whole for share in self.shares)
+        return (1,) * (1 if self.nodes == "fit" else self.nodes)
+
+    @property
+    def exact(self) -> bool:
+        """Never: the sum of shares rounds in another way."""
+        return False
+
+
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, VirtualNodes, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -91,4 +180,8 @@ def distinct(techniques: Sequence[Technique]) -> None:
             raise PydanticCustomError("unknown_name", "{name} is there twice. Leave one out.", {"name": name})
 
 
-AnyTechnique = Annotated[Compression | IdleOffload, Field(discriminator="name"), BeforeValidator(_named)]
+AnyTechnique = Annotated[
+    Compression | DropIT | Checkpointing | VirtualNodes | IdleOffload,
+    Field(discriminator="name"),
+    BeforeValidator(_named),
+]

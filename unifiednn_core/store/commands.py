@@ -34,13 +34,16 @@ class Verb(StrEnum):
     PRIORITY = "priority"
     EPOCHS = "epochs"
     DEADLINE = "deadline"
+    DEVICES = "devices"
     ORDER = "order"
     POLICY = "policy"
     MOVES = "moves"
     ADD = "add"
 
 
-EDITS = frozenset({Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.ORDER, Verb.POLICY, Verb.MOVES, Verb.ADD})
+EDITS = frozenset(
+    {Verb.PRIORITY, Verb.EPOCHS, Verb.DEADLINE, Verb.DEVICES, Verb.ORDER, Verb.POLICY, Verb.MOVES, Verb.ADD}
+)
 # Commands for a baseline, which is one uninterrupted measurement; a resume restarts it.
 OF_A_BASELINE = frozenset({Verb.STOP, Verb.DISCARD, Verb.RESUME})
 # Commands that need a worker, because they involve weights or checkpoints.
@@ -56,7 +59,7 @@ def brief_of(command: CommandRow) -> dict[str, Any]:
     """The verb of a command and its essential argument; `views.event_text.command_text` makes the text."""
     arguments: dict[str, Any] = command.arguments
     match command.verb:
-        case Verb.PRIORITY | Verb.EPOCHS | Verb.MOVES:
+        case Verb.PRIORITY | Verb.EPOCHS | Verb.DEVICES | Verb.MOVES:
             more = {"value": arguments[command.verb]}
         case Verb.DEADLINE:
             more = {"value": arguments["deadline_s"]}
@@ -344,6 +347,11 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
             row = submodel_of(session, run.id, command.submodel or "")
             row.steps_total, row.epochs = row.steps_total // row.epochs * arguments["epochs"], arguments["epochs"]
             _edit(run, command.submodel, arguments)
+        case "devices":
+            [part] = [part for part in run.spec["submodels"] if part["name"] == command.submodel]
+            techniques = part["hyperparameters"]["techniques"]
+            changed = [one | arguments if one["name"] == "virtual_nodes" else one for one in techniques]
+            _edit(run, command.submodel, {"techniques": changed})
         case "order":
             parts = {part["name"]: part for part in run.spec["submodels"]}
             names = [*arguments["names"], *(name for name in parts if name not in arguments["names"])]

@@ -1,13 +1,16 @@
 """The techniques of one sub-model at work, from those of its spec."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
+from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.compression import Packing
+from unifiednn_core.techniques.dropit import Dropping
+from unifiednn_core.techniques.recompute import keep_as_it_is
 from unifiednn_core.techniques.saved import Codec, SavedTensors
 
 
@@ -17,31 +20,58 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
+    checkpointing: Segmenting | None = None
+    """Computes segments again in backward."""
+    nodes: asked.VirtualNodes | None = None
+    """Virtual nodes, which cut each batch."""
     leaves: bool = False
     """Whether weights and optimizer state leave the device between turns."""
     exact: bool = True
     """Whether the trained model has the same bits as without them."""
 
     @property
+    def in_steps(self) -> bool:
+        """Whether they change what happens in a step."""
+        return bool(self.codecs) or self.checkpointing is not None
+
+    @property
     def active(self) -> bool:
-        """Whether they change any step."""
-        return bool(self.codecs) or self.leaves
+        """Whether they change anything."""
+        return self.in_steps or self.leaves or self.nodes is not None
 
     @contextmanager
-    def part(self, module: nn.Module) -> Iterator[None]:
-        """Surround forward, loss and backward of one part of a batch."""
-        if not self.codecs:
-            yield
-            return
-        with SavedTensors(self.codecs, module):
+    def part(
+        self, module: nn.Module, batch: Iterable[Tensor] = (), generator: Generator | None = None
+    ) -> Iterator[None]:
+        """Surround forward, loss and backward of one part of a batch, whose tensors stay in memory.
+
+        The network draws from `generator`, or from torch's default ones. Raises `NotApplicable`.
+        """
+        with ExitStack() as stack:
+            keep = keep_as_it_is
+            if self.codecs:
+                keep = stack.enter_context(SavedTensors(self.codecs, module, batch)).keep
+            if self.checkpointing is not None:
+                stack.enter_context(self.checkpointing.part(module, keep, generator))
             yield
 
 
 NONE = Techniques()
 
 
+def _codec(technique: asked.Technique) -> Codec | None:
+    if isinstance(technique, asked.Compression):
+        return Packing(technique.bfloat16)
+    if isinstance(technique, asked.DropIT):
+        return Dropping(technique.keep, technique.form == "deduplicated")
+    return None
+
+
 def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
-    codecs = tuple(Packing(one.bfloat16) for one in techniques if isinstance(one, asked.Compression))
+    codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
+    codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
+    again = next((Segmenting(one.segments) for one in techniques if isinstance(one, asked.Checkpointing)), None)
+    nodes = next((one for one in techniques if isinstance(one, asked.VirtualNodes)), None)
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(codecs, leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), again, nodes, leaves, exact=all(one.exact for one in techniques))

@@ -3,26 +3,33 @@
 The idea of ZCOMP (MICRO 2019), which compresses the zeros of ReLU in hardware on their way to memory.
 """
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from unifiednn_core.techniques.bits import pack_bits, unpack_bits
+from unifiednn_core.techniques.needs import SHAPE, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 
-LEAST_ELEMENTS = 1024
+LEAST_ELEMENTS = 256
 """Smaller tensors are not worth the time."""
 MOST_SHARE = 0.9
 """Packed elements have to need less than this share of the memory."""
-_BITS = {
+INTEGERS = {
     torch.float64: torch.int64,
     torch.float32: torch.int32,
     torch.float16: torch.int16,
     torch.bfloat16: torch.int16,
 }
-_RELU = frozenset({"relu", "relu_"})
+"""Types that show the bits of numbers."""
 _NARROW = (torch.uint8, torch.int16, torch.int32)
+_SAMPLE = 4096
+"""Elements that tell whether a look at all of them is worth while."""
+_BLOCK = 2**22
+"""Elements that are picked at once, for which torch needs 8 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,104 +38,155 @@ class Packing:
 
     bfloat16: bool = False
     """Whether what does not get smaller without loss is kept in bfloat16."""
+    shared: ClassVar[bool] = True
 
-    def need(self, operator: str) -> str:
-        """The backward of ReLU asks only where its result is above zero."""
-        return "signs" if operator in _RELU else "all"
-
-    def pack(self, saved: Tensor, operator: str) -> Packed | None:
-        """Pack a tensor without gaps in memory; None if it would not get smaller."""
-        if saved.numel() < LEAST_ELEMENTS or saved.layout is not torch.strided or not _dense(saved):
+    def pack(self, flat: Tensor, need: BackwardNeed) -> Packed | None:
+        """Pack memory, [elements]; None if it would not get smaller."""
+        if flat.numel() < LEAST_ELEMENTS:
             return None
-        if saved.dtype is torch.bool:
-            return _Sparse.of(saved)
-        if saved.dtype in (torch.int64, torch.int32):
-            return _Narrow.of(saved)
-        if saved.dtype not in _BITS:
+        if (packed := pack_need(flat, need)) is not None:
+            return packed
+        if flat.dtype is torch.bool:
+            return Two(pack_bits(flat), torch.tensor([False, True], device=flat.device), flat.numel())
+        if flat.dtype in (torch.int64, torch.int32):
+            return _narrow(flat)
+        if flat.dtype not in INTEGERS:
             return None
-        if self.need(operator) == "signs":
-            return _Sparse.of(saved > 0, saved.dtype)
-        packed = _Sparse.of(saved)
-        if packed is None and self.bfloat16 and saved.dtype is torch.float32:
-            return _Cast(saved.to(torch.bfloat16), saved.dtype)
+        packed = Two.of(flat) or Places.of(flat)
+        if packed is None and self.bfloat16 and flat.dtype is torch.float32:
+            return _Cast(flat.to(torch.bfloat16), flat.dtype)
         return packed
 
 
+def pack_need(flat: Tensor, need: BackwardNeed) -> Packed | None:
+    """Pack what a backward asks for, if that is not the elements themselves; its result keeps its bits."""
+    if need == SHAPE:
+        return _Nothing(flat.numel(), flat.dtype, flat.device)
+    if need.kind != "range":
+        return None
+    outside = flat <= need.low
+    if need.high < math.inf:
+        outside |= flat >= need.high
+    if not need.nan:
+        outside |= flat.isnan()
+    elements = flat.new_tensor([min(need.low + 1, (need.low + need.high) / 2), need.low])
+    return Two(pack_bits(outside), elements, flat.numel(), complete=False)
+
+
 @dataclass(frozen=True, slots=True)
-class _Sparse:
-    """Elements whose bits are not all zero, so that -0.0 stays -0.0, and where they are."""
+class _Nothing:
+    """Memory whose elements nobody reads."""
+
+    count: int
+    dtype: torch.dtype
+    device: torch.device
+    complete: bool = False
+
+    def unpack(self) -> Tensor:
+        """Return memory with any elements."""
+        return torch.empty(self.count, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Two:
+    """Memory with two different elements."""
+
+    second: Tensor
+    """Bits: where the second element is."""
+    elements: Tensor
+    """[2]."""
+    count: int
+    complete: bool = True
+
+    @classmethod
+    def of(cls, flat: Tensor) -> "Two | None":
+        """Pack numbers, such as the noise of dropout; None if more than two differ in their bits."""
+        numbers = flat.view(INTEGERS[flat.dtype])
+        if _second(_sampled(numbers)) is None or (found := _second(numbers)) is None:
+            return None
+        second, elements = found
+        return cls(pack_bits(second), elements.view(flat.dtype), flat.numel())
+
+    def unpack(self) -> Tensor:
+        """Return the memory."""
+        first, second = self.elements
+        return torch.where(unpack_bits(self.second, torch.Size((self.count,))), second, first)
+
+
+def _second(numbers: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Where the larger of two different numbers is, and both; None if there are more."""
+    low, high = torch.aminmax(numbers)
+    second = numbers == high
+    return (second, torch.stack([low, high])) if bool((second | (numbers == low)).all()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Memory with some elements; all others are zero."""
 
     places: Tensor
-    values: Tensor | None
-    """None if all are ones."""
-    dtype: torch.dtype
-    shape: torch.Size
-    strides: tuple[int, ...]
+    """Bits."""
+    values: tuple[Tensor, ...]
+    """By blocks."""
+    count: int
+    complete: bool = True
 
     @classmethod
-    def of(cls, saved: Tensor, dtype: torch.dtype | None = None) -> "_Sparse | None":
-        """Pack true and false, which become zeros and ones of `dtype`, or numbers."""
-        flat = torch.as_strided(saved, (saved.numel(),), (1,))
-        shape, strides = saved.shape, saved.stride()
-        if saved.dtype is torch.bool:
-            return cls(pack_bits(flat), None, dtype or saved.dtype, shape, strides)
-        places = flat.view(_BITS[saved.dtype]) != 0
-        count = int(places.count_nonzero())
-        if count * saved.element_size() + saved.numel() / 8 > MOST_SHARE * saved.nbytes:
+    def of(cls, flat: Tensor) -> "Places | None":
+        """Pack what is not zero, bit by bit, so that -0.0 stays -0.0; None if that is not smaller."""
+        numbers = flat.view(INTEGERS[flat.dtype])
+        if not _worth(_sampled(numbers)):
             return None
-        return cls(pack_bits(places), flat[places], saved.dtype, shape, strides)
-
-    def unpack(self) -> Tensor:
-        """Return the tensor."""
-        places = unpack_bits(self.places, torch.Size((self.shape.numel(),)))
-        if self.values is None:
-            flat = places.to(self.dtype)
-        else:
-            flat = self.values.new_zeros(self.shape.numel())
-            flat[places] = self.values
-        return torch.as_strided(flat, self.shape, self.strides)
-
-
-@dataclass(frozen=True, slots=True)
-class _Narrow:
-    """Whole numbers in the smallest type that has room for them."""
-
-    values: Tensor
-    dtype: torch.dtype
+        places = numbers != 0
+        return cls.at(places, flat) if _worth(places, flat.element_size()) else None
 
     @classmethod
-    def of(cls, saved: Tensor) -> "_Narrow | None":
-        """Pack whole numbers; None if they need their type."""
-        low, high = (int(one) for one in torch.aminmax(saved))
-        for narrow in _NARROW:
-            info = torch.iinfo(narrow)
-            if info.min <= low and high <= info.max and info.bits < torch.iinfo(saved.dtype).bits:
-                return cls(saved.to(narrow), saved.dtype)
-        return None
+    def at(cls, places: Tensor, flat: Tensor, *, complete: bool = True) -> "Places":
+        """Pack what is where a bool tensor is true."""
+        pairs = zip(torch.split(flat, _BLOCK), torch.split(places, _BLOCK), strict=True)
+        return cls(pack_bits(places), tuple(block[where] for block, where in pairs), flat.numel(), complete)
 
     def unpack(self) -> Tensor:
-        """Return the tensor."""
-        return self.values.to(self.dtype)
+        """Return the memory."""
+        places = unpack_bits(self.places, torch.Size((self.count,)))
+        flat = self.values[0].new_zeros(self.count)
+        for block, where, values in zip(
+            torch.split(flat, _BLOCK), torch.split(places, _BLOCK), self.values, strict=True
+        ):
+            block[where] = values
+        return flat
+
+
+def _worth(numbers: Tensor, element_bytes: int | None = None) -> bool:
+    """Whether few enough numbers differ from zero."""
+    size_bytes = element_bytes or numbers.element_size()
+    packed_bytes = int(numbers.count_nonzero()) * size_bytes + numbers.numel() / 8
+    return packed_bytes <= MOST_SHARE * numbers.numel() * size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Cast:
-    """Elements rounded to a smaller type."""
+    """Elements in a smaller type."""
 
     values: Tensor
     dtype: torch.dtype
+    complete: bool = True
 
     def unpack(self) -> Tensor:
-        """Return the rounded tensor."""
+        """Return the memory, rounded if the smaller type has no room for each bit."""
         return self.values.to(self.dtype)
 
 
-def _dense(tensor: Tensor) -> bool:
-    """Whether its elements lie side by side in memory, in any order of dimensions."""
-    wanted = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride != wanted:
-                return False
-            wanted *= size
-    return True
+def _narrow(flat: Tensor) -> _Cast | None:
+    """Pack whole numbers in the smallest type that has room for them; None if they need their own."""
+    low, high = torch.stack(torch.aminmax(flat)).tolist()
+    for narrow in _NARROW:
+        info = torch.iinfo(narrow)
+        if info.min <= low and high <= info.max and info.bits < torch.iinfo(flat.dtype).bits:
+            return _Cast(flat.to(narrow), flat.dtype)
+    return None
+
+
+def _sampled(flat: Tensor) -> Tensor:
+    """Elements at equal distances; all of a few."""
+    return flat[:: max(1, flat.numel() // _SAMPLE) | 1]  # odd: rows have even lengths

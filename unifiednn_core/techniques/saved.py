@@ -1,12 +1,15 @@
 """What autograd saves between forward and backward, and codecs that keep it in less memory.
 
 `SavedTensors` surrounds forward and backward of a part of a batch. It sees each tensor that an operator saves, with the
-name of the operator, and gives it to the first codec that takes it. What several operators save is packed once.
-Weights and buffers, which stay on the device anyway, are left alone.
+call of the operator, and gives the memory behind it to the first codec that takes it. What several operators save is
+packed once, views of it included. What stays in memory anyway, such as weights, is left alone.
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -14,59 +17,115 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
+from unifiednn_core.techniques.needs import ALL, BackwardNeed, OperatorCall, need_of, operator_name
+
 
 class Packed(Protocol):
-    """A saved tensor in another form."""
+    """Saved memory in another form."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it serves every operator that saves this memory, not only those of the need it was packed for."""
 
     def unpack(self) -> Tensor:
-        """Return the tensor, of the shape and the strides that it had."""
+        """Return the memory, [elements]."""
 
 
 class Codec(Protocol):
     """One way to keep saved tensors in less memory."""
 
-    def need(self, operator: str) -> str:
-        """What an operator needs of a tensor that it saves; operators of equal need share one packed form."""
+    @property
+    def shared(self) -> bool:
+        """Whether operators share what it packed; otherwise it packs for each by itself."""
 
-    def pack(self, saved: Tensor, operator: str) -> Packed | None:
-        """Pack a tensor that an operator such as `conv2d` saves; None if it should stay as it is."""
+    def pack(self, flat: Tensor, need: BackwardNeed) -> Packed | None:
+        """Pack memory, [elements], for operators that need no more of it than `need`; None if it should stay.
+
+        `flat` is a view: what the result keeps of it has to be a copy.
+        """
 
 
 class _Key(NamedTuple):
-    """A tensor as it is at one moment; a change in place gives another key."""
+    """Memory as it is at one moment; a change in place gives another key."""
 
     storage: int
     version: int
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
     dtype: torch.dtype
-    codec: int
-    need: str
 
 
-_UNKNOWN: tuple[Callable[[], object], None] = (lambda: None), None
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Memory that no codec has taken."""
+
+    tensor: Tensor
+    """Any view of it, detached: an operator that saves its result would otherwise keep itself alive."""
+    version: int
+    complete: bool = True
+
+    def unpack(self) -> Tensor:
+        self.require_unchanged()
+        return _memory(self.tensor)
+
+    def require_unchanged(self) -> None:
+        """Torch does not check what hooks return."""
+        if self.tensor._version != self.version:
+            shape = list(self.tensor.shape)
+            raise RuntimeError(
+                f"A tensor {shape} that backward needs was changed in place: version {self.version} was saved, "
+                f"{self.tensor._version} is there."
+            )
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _Form:
+    """One form of memory, shared by all who save it. A complete form takes the place of others."""
+
+    packed: Packed
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one operator saves: a view of memory that is kept in some form."""
+
+    form: _Form
+    shape: torch.Size
+    strides: tuple[int, ...]
+    offset: int
+
+    def unpack(self) -> Tensor:
+        return torch.as_strided(self.form.packed.unpack(), self.shape, self.strides, self.offset)
+
+
+_PACKING: ContextVar[bool] = ContextVar("packing", default=False)
+
+
+def packing() -> bool:
+    """Whether the operator at work packs or unpacks a saved tensor. How many such there are depends on the data."""
+    return _PACKING.get()
 
 
 class SavedTensors(TorchFunctionMode):
     """Codecs at work, for one part of a batch; a new one for each."""
 
-    def __init__(self, codecs: Sequence[Codec], module: nn.Module):
-        """The first codec that takes a tensor packs it. What `module` owns stays as it is."""
+    def __init__(self, codecs: Sequence[Codec], module: nn.Module, held: Iterable[Tensor] = ()):
+        """The first codec that takes memory packs it. What `module` owns and what is `held` anyway stays as it is."""
         super().__init__()
         self._codecs = codecs
-        self._owned = {id(one.untyped_storage()) for one in (*module.parameters(), *module.buffers())}
-        self._operator = ""
-        self._known: dict[_Key, tuple[Callable[[], object], Packed]] = {}
-        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
+        self._weights = {id(one.untyped_storage()) for one in (*module.parameters(), *module.buffers())}
+        self._left = self._weights | {id(one.untyped_storage()) for one in held if _plain(one)}
+        self._call = OperatorCall()
+        self._known: dict[_Key, tuple[Callable[[], object], dict[BackwardNeed, weakref.ref[_Form]]]] = {}
+        self._hooks: saved_tensors_hooks
 
     def __enter__(self) -> Self:
         super().__enter__()  # type: ignore[no-untyped-call]
+        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
+        del self._hooks  # a cycle would outlive the part
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._known.clear()  # hooks and mode refer to each other, so both wait for the collector of cycles
 
@@ -74,31 +133,81 @@ class SavedTensors(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operator; what it saves is seen under its name."""
-        before, self._operator = self._operator, operator_name(func)
+        before, self._call = self._call, OperatorCall(operator_name(func), args, kwargs or {})
         try:
             return func(*args, **(kwargs or {}))
         finally:
-            self._operator = before
+            self._call = before
 
-    def _pack(self, saved: Tensor) -> Tensor | Packed:
+    def keep(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Keep a tensor as if an operator saved it, until backward gets it by a call."""
+        saved = self._pack(tensor)
+        return lambda: self._unpack(saved)
+
+    def _owns(self, tensor: Tensor) -> bool:
+        return id(tensor.untyped_storage()) in self._weights
+
+    def _pack(self, saved: Tensor) -> _Kept | _View:
+        with _at_work():
+            if not _plain(saved) or id(saved.untyped_storage()) in self._left:
+                return _Kept(saved.detach(), saved._version)
+            need = need_of(self._call, saved, self._owns)
+            form = self._alone(saved, need) or self._form(saved, need)
+            return _View(form, saved.shape, saved.stride(), int(saved.storage_offset()))
+
+    def _alone(self, saved: Tensor, need: BackwardNeed) -> _Form | None:
+        """The form of a codec that packs for each operator by itself."""
+        packed = (codec.pack(_memory(saved), need) for codec in self._codecs if not codec.shared)
+        return next((_Form(one) for one in packed if one is not None), None)
+
+    def _form(self, saved: Tensor, need: BackwardNeed) -> _Form:
+        """A form that serves the need, known or new."""
         storage = saved.untyped_storage()
-        if id(storage) in self._owned:
-            return saved
-        form = storage.data_ptr(), saved._version, int(saved.storage_offset()), saved.shape, saved.stride(), saved.dtype
-        for place, codec in enumerate(self._codecs):
-            key = _Key(*form, codec=place, need=codec.need(self._operator))
-            storage_of, known = self._known.get(key, _UNKNOWN)
-            packed = known if storage_of() is storage else codec.pack(saved, self._operator)  # addresses come again
-            if packed is not None:
-                self._known[key] = weakref.ref(storage), packed
-                return packed
-        return saved
+        key = _Key(id(storage), saved._version, saved.dtype)
+        storage_of, forms = self._known.get(key, (lambda: None, {}))
+        if storage_of() is not storage:  # identities come again
+            forms = {}
+            self._known[key] = weakref.ref(storage), forms
+        living = {known: form for known, of in forms.items() if (form := of()) is not None}
+        if (form := living.get(ALL) or living.get(need)) is not None:
+            return form
+        packed = (codec.pack(_memory(saved), need) for codec in self._codecs if codec.shared)
+        form = _Form(next((one for one in packed if one is not None), _Kept(saved.detach(), saved._version)))
+        if form.packed.complete:
+            for other in living.values():
+                other.packed = form.packed
+            need = ALL
+        forms[need] = weakref.ref(form)
+        return form
 
     @staticmethod
-    def _unpack(kept: Tensor | Packed) -> Tensor:
-        return kept if isinstance(kept, Tensor) else kept.unpack()
+    def _unpack(saved: _Kept | _View) -> Tensor:
+        with _at_work():
+            if isinstance(saved, _View):
+                return saved.unpack()
+            saved.require_unchanged()
+            return saved.tensor
 
 
-def operator_name(func: Callable[..., object]) -> str:
-    """Name of an operator as torch's documentation has it: `conv2d` of a layer, and of `aten.conv2d.default`."""
-    return str(getattr(func, "__name__", "")).split(".")[0]
+@contextmanager
+def _at_work() -> Iterator[None]:
+    token = _PACKING.set(True)
+    try:
+        yield
+    finally:
+        _PACKING.reset(token)
+
+
+def _plain(tensor: Tensor) -> bool:
+    """Whether its elements lie in memory as they are."""
+    if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda") or tensor.is_nested:
+        return False
+    return not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """All the memory behind a tensor, [elements], which any view of it keeps alive."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.as_strided(tensor.detach(), (count,), (1,), 0)

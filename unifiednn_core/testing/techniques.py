@@ -41,7 +41,7 @@ def take_step(
     network.zero_grad(set_to_none=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        with live, techniques.part(network):
+        with live, techniques.part(network, (inputs, targets)):
             loss = nn.functional.cross_entropy(network(inputs), targets)
             saved_bytes = live.current_bytes - before
             loss.backward()  # type: ignore[no-untyped-call]

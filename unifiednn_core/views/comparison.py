@@ -6,6 +6,7 @@ from statistics import median
 
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
+from unifiednn_core.views.techniques import Used, written
 
 ARM_FIGURES = ("memory_bytes", "anonymous_bytes", "file_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s",
                "loader_s", "loader_cpu_s")  # fmt: skip
@@ -50,6 +51,9 @@ class ArmSubModel:
     train_loss: float | None
     state_sha256: tuple[str | None, ...]
     """Of each repeat."""
+    test_loss: float | None = None
+    techniques: tuple[Used, ...] = ()
+    """In a hybrid; baselines use none."""
     oracle: OracleReport | None = None
     """In a baseline: whether torch itself reads the same network."""
     cause: str | None = None
@@ -109,8 +113,11 @@ class Verdict:
     cpu_seconds_ratio: Spread | None
     gpu_seconds_ratio: Spread | None
     identical_weights: bool | None
+    """Of those that no lossy technique trained; None if there are none, and if they were not compared."""
     withheld_because: str | None
     """Reason for giving no ratios; weights are compared nevertheless."""
+    lossy: tuple[str, ...] = ()
+    """Sub-models with a lossy technique, which are judged by their test loss and accuracy alone."""
     notes: tuple[str, ...] = ()
     """Cautions for the reader: a ratio that straddles 1, repeats that differ much, other processes on the GPU."""
 
@@ -159,6 +166,7 @@ def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[
                 "start_s": _values(arm.start_s),
                 **{name: _values(getattr(arm, name)) for name in ARM_FIGURES},
                 "state_sha256": {part.name: list(part.state_sha256) for part in arm.submodels},
+                "techniques": {part.name: written(part.techniques) for part in arm.submodels if part.techniques},
                 "oracle": {part.name: part.oracle.model_dump() for part in arm.submodels if part.oracle is not None},
             }
             for mode, arm in arms.items()
@@ -173,6 +181,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     return {
         **{name: None if spread is None else spread.median for name, spread in spreads.items()},
         **{name: getattr(verdict, name) for name in ("identical_weights", "withheld_because")},
+        "lossy": list(verdict.lossy),
         "notes": list(verdict.notes),
         "spread": {name: _values(spread) for name, spread in spreads.items()},
     }

@@ -73,7 +73,7 @@ def command_text(submodel: str | None, brief: Mapping[str, Any]) -> str:
     """Text for a command, from `commands.brief_of`: "priority 3 for lenet"."""
     whom = f" for {submodel}" if submodel else ""
     match brief["verb"]:
-        case Verb.PRIORITY | Verb.EPOCHS | Verb.MOVES as verb:
+        case Verb.PRIORITY | Verb.EPOCHS | Verb.DEVICES | Verb.MOVES as verb:
             return f"{verb} {brief['value']}{whom}"
         case Verb.DEADLINE:
             return f"no deadline{whom}" if brief["value"] is None else f"deadline {brief['value']:g} s{whom}"

@@ -42,6 +42,7 @@ from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
 from unifiednn_core.views.standing import line_of
+from unifiednn_core.views.techniques import used
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -437,6 +438,7 @@ def _submodel_view(
     values: dict[str, Any] = {
         **stands,
         "certificate": certificate_of(row.certificate),
+        "techniques": used(asked) if run.mode == HYBRID else (),
         **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked},
     }
     if history is not None:

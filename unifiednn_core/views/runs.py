@@ -11,6 +11,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
+from unifiednn_core.views.techniques import Used
 
 SHOWN_TURNS = 2000
 """Most turns of a view: the latest."""
@@ -128,6 +129,8 @@ class SubModelView:
     """Initial value; an LR scheduler changes it from there."""
     batch_size: int | None = None
     batch_split: int = 1
+    techniques: tuple[Used, ...] = ()
+    """Ways in which it trains in less memory; empty in lists of runs."""
     redone_steps: int = 0
     """Void steps: lost with a worker, or trained again after a retry. They count nowhere."""
     # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.

@@ -6,6 +6,7 @@ from typing import Any
 
 from unifiednn_core.base.units import duration_text, energy_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.views import techniques
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.times import mean_turnaround_s
 
@@ -216,6 +217,8 @@ def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{name}.")
+        elif name == "techniques":
+            found[f"{prefix}{name}"] = techniques.line(techniques.used(values)) or "-"
         elif value is not None:
             found[f"{prefix}{name}"] = str(value)
     return found

@@ -11,7 +11,7 @@ from unifiednn_core.scheduling.registry import PolicyCard, policy_named
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode, PolicySpec, RunSpec, parse_run
 from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
@@ -119,6 +119,8 @@ class SubModelChanges(Given):
     epochs: int | None = None
     deadline_s: Annotated[float, Field(ge=0)] | None = None
     """Seconds after its submission; 0 removes it."""
+    devices: int | None = None
+    """Logical devices that compute its virtual nodes."""
 
 
 class Submitted(Given):
@@ -190,13 +192,13 @@ def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactua
 
 def new_baseline(service: Service, given: NewBaseline) -> Submitted:
     """Queue a baseline of a spec."""
-    mode = ALL_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
+    mode = PLAIN_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
     return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, mode))
 
 
 def compare(service: Service, given: NewComparison) -> Compared:
     """Queue a hybrid with its baselines."""
-    arms = ALL_BASELINES if given.resident_data else BASELINES
+    arms = PLAIN_BASELINES if given.resident_data else BASELINES
     spec = _with_policy(parse_run(given.spec), given.policy)
     run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else arms)
     queued: dict[str, str] = {}
@@ -278,15 +280,17 @@ def change_run(service: Service, run: str, given: RunChanges) -> Told:
 
 
 def change_submodel(service: Service, run: str, submodel: str, given: SubModelChanges) -> Told:
-    """Change priority, epochs or deadline of a sub-model."""
+    """Change priority, epochs, deadline or logical devices of a sub-model."""
     state: State | None = None
     if given.epochs is not None:
         state = service.runs.set_epochs(run, submodel, given.epochs)
+    if given.devices is not None:
+        state = service.runs.set_devices(run, submodel, given.devices)
     if given.priority is not None:
         state = service.runs.set_priority(run, submodel, given.priority)
     if given.deadline_s is not None:
         state = service.runs.set_deadline(run, submodel, given.deadline_s or None)
-    return _told(run, submodel, _some_change(state, "priority, epochs or deadline_s"))
+    return _told(run, submodel, _some_change(state, "priority, epochs, deadline_s or devices"))
 
 
 def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
@@ -379,8 +383,8 @@ RUNS = (
     Action(method="PATCH", path=RUN, about="Change policy, order or devices of a run.",
            calls=("set_policy", "reorder", "set_moves"), command="edit", does=change_run, given=RunChanges,
            result=StateNow),
-    Action(method="PATCH", path=SUBMODEL, about="Change priority, epochs or deadline of a sub-model.",
-           calls=("set_priority", "set_epochs", "set_deadline"), command="edit", does=change_submodel,
+    Action(method="PATCH", path=SUBMODEL, about="Change priority, epochs, deadline or logical devices of a sub-model.",
+           calls=("set_priority", "set_epochs", "set_deadline", "set_devices"), command="edit", does=change_submodel,
            given=SubModelChanges, result=StateNow),
     Action(method="POST", path=f"{RUN}/submodels", about="Add the sub-models of a spec to a run.",
            calls=("add_submodel",), command="add", does=add, given=CheckedSpec, result=list[StateNow], status=201),

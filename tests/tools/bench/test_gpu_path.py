@@ -21,7 +21,7 @@ def planned(tmp_path: Path, *, dry_run: bool) -> list[gpu.Step]:
 def test_the_path_is_the_tests_and_every_workload(tmp_path: Path) -> None:
     assert [step.name for step in planned(tmp_path, dry_run=False)][:2] == ["gpu-probe", "gpu-tests"]
     names = {step.name for step in planned(tmp_path, dry_run=False)}
-    assert names == {"gpu-probe", "gpu-tests", "replayed-steps", *scenarios.names()}
+    assert names == {"gpu-probe", "gpu-tests", "replayed-steps", "techniques", *scenarios.names()}
 
 
 def test_a_dry_run_needs_no_gpu(tmp_path: Path) -> None:

@@ -45,11 +45,20 @@ def test_what_steers_a_run_does_not_count(changes: dict[str, Any]) -> None:
         {"hyperparameters": {"epochs": 3}},
         {"hyperparameters": {"epochs": 2, "batch_split": 2}},
         {"hyperparameters": {"epochs": 2, "seed": 1}},
+        {"hyperparameters": {"epochs": 2, "techniques": ["compression"]}},
         {"name": "c"},
     ],
 )
 def test_what_is_trained_counts(part: dict[str, Any]) -> None:
     assert of(spec(part)) != of(spec())
+
+
+def test_parameters_of_a_technique_count_and_its_name_alone_is_its_defaults() -> None:
+    def asked(*techniques: object) -> str:
+        return of(spec({"hyperparameters": {"epochs": 2, "techniques": list(techniques)}}))
+
+    assert asked("compression") == asked({"name": "compression", "bfloat16": False})
+    assert asked("compression") != asked({"name": "compression", "bfloat16": True})
 
 
 def test_priority_does_not_count_but_order_does() -> None:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from unifiednn_core.base.units import MIB
 from unifiednn_core.compare.verdict import compare
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.views.comparison import Comparison
+from unifiednn_core.views.comparison import Comparison, comparison_document
+from unifiednn_core.views.report.cards import LOSSY as LOSSY_WEIGHTS
+from unifiednn_core.views.report.cards import cards, weights_text
 from unifiednn_core.views.runs import RunView, Stay, SubModelView
+from unifiednn_core.views.techniques import used
 
 LAUNCHED_S = 1_000.0
 NAMES = ("lenet", "resnet")
@@ -283,6 +286,20 @@ def test_weights_are_not_compared_between_thread_counts_on_a_cpu() -> None:
     assert on_gpu.withheld_because == "the trained weights differ, so the arms did not do the same work"
 
 
+def test_pipedream_may_differ_in_weights_and_never_has_the_same() -> None:
+    one, two = (
+        replace(with_part(CONCURRENT, state_sha256=bits), run_id=bits, mode="concurrent-pipedream")
+        for bits in ("delayed", "cut elsewhere")
+    )
+    found = comparison(HYBRID, one, two)
+    assert found.baselines["concurrent-pipedream"].problem is None
+    verdict = found.verdicts["concurrent-pipedream"]
+    assert (verdict.withheld_because, verdict.identical_weights) == (None, None)
+    assert any("weights of earlier steps" in note for note in verdict.notes)
+    same = comparison(HYBRID, replace(CONCURRENT, mode="concurrent-pipedream")).verdicts["concurrent-pipedream"]
+    assert same.identical_weights is None
+
+
 def test_the_loader_is_summed_over_processes_and_a_resident_arm_has_its_own_verdict() -> None:
     seconds = {name: {"threads": 1, "loader_s": 2.0, "loader_cpu_s": 1.5} for name in NAMES}
     resident = replace(CONCURRENT, run_id="r", mode="concurrent-resident", processes={NAMES[0]: {"threads": 1}})
@@ -334,3 +351,51 @@ def test_arms_that_ran_beside_different_other_work_are_noted() -> None:
     assert note.startswith("other work used 45 % of the processors during the hybrid and 5 % during concurrent")
     assert comparison(busy, replace(quiet, others_share=0.4)).verdicts["concurrent"].notes == ()
     assert comparison(busy, CONCURRENT).verdicts["concurrent"].notes == ()
+
+
+def with_techniques(view: RunView, **by_name: dict[str, Any]) -> RunView:
+    """The run with one technique for each of these sub-models."""
+    parts = [{"name": name, "hyperparameters": {"techniques": [one]}} for name, one in by_name.items()]
+    used_by = {part["name"]: used(part["hyperparameters"]) for part in parts}
+    submodels = tuple(replace(one, techniques=used_by.get(one.name, ())) for one in view.submodels)
+    return replace(view, spec={"submodels": parts}, submodels=submodels)
+
+
+EXACT, LOSSY = {"name": "compression"}, {"name": "compression", "bfloat16": True}
+ROUGH = {"state_sha256": "other bits", "test_accuracy": 0.70, "test_loss": 1.25}
+PLAIN = with_part(CONCURRENT, test_accuracy=0.75, test_loss=1.0)
+
+
+def test_a_lossy_technique_is_judged_by_loss_and_accuracy_and_never_by_weights() -> None:
+    verdict = comparison(with_techniques(with_part(HYBRID, **ROUGH), lenet=LOSSY), PLAIN).verdicts["concurrent"]
+    assert verdict.withheld_because is None and verdict.memory_ratio is not None
+    assert (verdict.identical_weights, verdict.lossy) == (True, ("lenet",)), "of the other one alone"
+    assert "weights are not compared: compression of lenet is lossy" in verdict.notes
+    told = "lenet ends with a test accuracy of 70.0 %, concurrent 75.0 % (-5.0 points); "
+    assert told + "a test loss of 1.25, concurrent 1 (+0.25)" in verdict.notes
+
+
+def test_equal_weights_of_a_lossy_technique_are_not_called_identical() -> None:
+    every = with_techniques(HYBRID, lenet=LOSSY, resnet=LOSSY)
+    verdict = comparison(every, CONCURRENT).verdicts["concurrent"]
+    assert (verdict.identical_weights, verdict.withheld_because) == (None, None)
+    assert weights_text(verdict) == LOSSY_WEIGHTS
+
+
+@pytest.mark.parametrize("who", [{"resnet": LOSSY}, {"lenet": EXACT}])
+def test_other_bits_without_a_lossy_technique_withhold_the_verdict(who: dict[str, Any]) -> None:
+    verdict = comparison(with_techniques(with_part(HYBRID, **ROUGH), **who), PLAIN).verdicts["concurrent"]
+    assert verdict.identical_weights is False
+    assert "the trained weights differ" in str(verdict.withheld_because)
+
+
+def test_the_report_and_the_document_name_the_techniques() -> None:
+    found = comparison(with_techniques(HYBRID, lenet=LOSSY, resnet=EXACT), CONCURRENT)
+    lines = {"lenet": "Activation compression (bfloat16: true), lossy", "resnet": "Activation compression, exact"}
+    assert all(line in cards(found) for line in lines.values())
+    document: Any = comparison_document(found, {"h": {}, "c": {}})
+    names = {"lenet": ["compression (bfloat16: true), lossy"], "resnet": ["compression, exact"]}
+    assert document["arms"]["hybrid"]["techniques"] == names
+    assert document["arms"]["concurrent"]["techniques"] == {}
+    assert document["verdict"]["concurrent"]["lossy"] == ["lenet"]
+    assert "techniques" not in cards(comparison(HYBRID, CONCURRENT))

@@ -53,6 +53,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
+    "set_devices": lambda s, run, name: s.runs.set_devices(run, name, 2),
     "set_deadline": lambda s, run, name: s.runs.set_deadline(run, name, 9.0),
     "set_epochs": lambda s, run, name: s.runs.set_epochs(run, name, 3),
     "pause": lambda s, run, name: s.runs.pause(run, name),

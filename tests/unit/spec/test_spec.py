@@ -60,7 +60,12 @@ def findings_of(document: object) -> list[Finding]:
             "submodels.a.hyperparameters.optimizer_args.momentum",
             "does not accept momentum = NaN",
         ),
-        (minimal(techniques=["dropit"]), "submodels.a.hyperparameters.techniques", "No techniques exist"),
+        (minimal(techniques=["zip"]), "submodels.a.hyperparameters.techniques.0", "There is no technique 'zip'."),
+        (
+            minimal(techniques=[{"name": "dropit", "keep": 3}]),
+            "submodels.a.hyperparameters.techniques.dropit.keep",
+            "at most 1",
+        ),
         (minimal(lr_scheduler={"name": "step"}), "submodels.a.hyperparameters.lr_scheduler.args", "'step_size'"),
         (minimal(gradient_clipping={}), "submodels.a.hyperparameters.gradient_clipping", "Give exactly one"),
         (

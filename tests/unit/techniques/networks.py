@@ -1,8 +1,14 @@
 """Networks on which techniques are tried, each with a batch: as modules, and as exported graphs."""
 
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import torch
 from torch import Tensor, nn
 
+from tests.unit.formats.kit import content_of
+from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.testing.techniques import Example
 
 
@@ -51,6 +57,22 @@ def example(make: type[nn.Module] | object, samples: int = 32, *, graph: bool = 
             torch.manual_seed(0)
             network = make()  # type: ignore[operator]
         return (torch.export.export(network, (inputs,)).module() if graph else network), inputs, targets
+
+    return made
+
+
+def of_file(make: type[nn.Module] | object, samples: int = 32) -> Example:
+    """Make an example of a network as the format `.pt2` reads it from a file."""
+
+    @cache
+    def content() -> bytes:
+        return content_of(example(make)()[0].train(), batch(3)[0])
+
+    def made() -> tuple[nn.Module, Tensor, Tensor]:
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "network.pt2")
+            path.write_bytes(content())
+            return ExportedFormat().read(path, None).build(), *batch(samples)
 
     return made
 

@@ -13,7 +13,8 @@ from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.spec.techniques import Compression
 from unifiednn_core.techniques.bits import pack_bits, unpack_bits
 from unifiednn_core.techniques.build import NONE, built
-from unifiednn_core.techniques.compression import Packing
+from unifiednn_core.techniques.compression import Packing, Places, Two, _Cast
+from unifiednn_core.techniques.saved import SavedTensors
 from unifiednn_core.testing.techniques import check_technique, take_step
 
 
@@ -45,12 +46,12 @@ def test_each_bit_of_what_is_packed_comes_back(dtype, layout):
         "rows": lambda: saved, "channels last": lambda: saved.contiguous(memory_format=torch.channels_last),
         "transposed": lambda: saved.transpose(1, 3), "gaps": lambda: saved[:, ::2],
     }[layout]()  # fmt: skip
-    packed = Packing().pack(saved, "conv2d")
-    assert (packed is None) == (layout == "gaps" or saved.numel() < 1024)
-    if packed is not None:
-        back = packed.unpack()
-        assert back.stride() == saved.stride() and back.dtype == dtype
-        assert torch.equal(back.contiguous().view(torch.uint8), saved.contiguous().view(torch.uint8))
+    with SavedTensors([Packing()], nn.Module()) as context:
+        kept = context._pack(saved)
+        back = context._unpack(kept)
+    assert isinstance(kept.form.packed, (Places, Two, _Cast))
+    assert back.shape == saved.shape and back.stride() == saved.stride() and back.dtype == dtype
+    assert torch.equal(back.contiguous().view(torch.uint8), saved.contiguous().view(torch.uint8))
 
 
 @pytest.mark.parametrize("graph", [False, True])

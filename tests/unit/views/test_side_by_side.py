@@ -55,6 +55,21 @@ def test_only_settings_that_differ_are_listed(sides: list[Side]) -> None:
     assert settings([sides[0], sides[0]]) == []
 
 
+def test_a_technique_beside_none_is_the_only_setting_that_differs() -> None:
+    view = fake_arms.hybrid()
+
+    def trained_with(techniques: list[object]) -> Side:
+        parts = [
+            {**part, "hyperparameters": {**part["hyperparameters"], "techniques": techniques}}
+            if part["name"] == "lenet" else part for part in view.spec["submodels"]
+        ]  # fmt: skip
+        return side(replace(view, spec={**view.spec, "submodels": parts}), "one")
+
+    lossy = {"name": "compression", "bfloat16": True}
+    found = settings([trained_with([]), trained_with([lossy])])
+    assert found == [("lenet.hyperparameters.techniques", ("-", "Activation compression (bfloat16: true), lossy"))]
+
+
 def test_figures_say_how_they_differ_from_the_first(sides: list[Side]) -> None:
     sides = [replace(one, view=replace(one.view, makespan_s=10.0)) for one in sides]
     slower = replace(sides[0].view, run_id="r-3", makespan_s=15.0)

@@ -8,7 +8,8 @@ from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
-from unifiednn_core.views.markup import arm_badge, faint, text
+from unifiednn_core.views.markup import arm_badge, bold, faint, text
+from unifiednn_core.views.techniques import line
 
 HOW: dict[Mode, str] = {
     "hybrid": "all in one process",
@@ -16,7 +17,11 @@ HOW: dict[Mode, str] = {
     "sequential": "one plain PyTorch process per sub-model, one after another",
     "concurrent-resident": "like concurrent, with data on the device instead of a DataLoader",
     "sequential-resident": "like sequential, with data on the device instead of a DataLoader",
+    "concurrent-techniques": "like concurrent, with the techniques of each sub-model",
+    "concurrent-pipedream": "like concurrent, each network in a pipeline of four stages with delayed updates",
 }
+LOSSY = "Weights: not compared, because a lossy technique trained them. Test loss and accuracy judge them."
+TECHNIQUES = "The hybrid trains with techniques that need less memory; no baseline has them."
 NO_DIFFERENCE = 0.005
 """Smaller differences count as equal: they would read 0 %."""
 
@@ -90,7 +95,15 @@ def cards(comparison: Comparison) -> str:
         for mode in ALL_BASELINES
         if (verdict := comparison.verdicts.get(mode))
     ]
-    return f'<div class="u-cards">{"".join(shown)}</div>'
+    return f'<div class="u-cards">{"".join(shown)}</div>{techniques(comparison)}'
+
+
+def techniques(comparison: Comparison) -> str:
+    """Which sub-models of the hybrid train with techniques; empty without any."""
+    each = [(part.name, line(part.techniques)) for part in comparison.hybrid.submodels if part.techniques]
+    told = "".join(f"<li>{bold(name)}: {text(used)}</li>" for name, used in each)
+    head = text(tr(TECHNIQUES))
+    return f'<div class="u-small u-techniques"><p>{head}</p><ul>{told}</ul></div>' if told else ""
 
 
 def given(comparison: Comparison) -> str:
@@ -200,7 +213,9 @@ def spread_text(ratio: Spread) -> str:
 def weights_text(verdict: Verdict) -> str:
     """Whether all arms trained the same weights."""
     if verdict.identical_weights is None:
-        return tr("Weights: not compared yet.")
+        return tr(LOSSY) if verdict.lossy else tr("Weights: not compared yet.")
+    if verdict.identical_weights and verdict.lossy:
+        return tr("Weights: identical, every bit of every sub-model without lossy techniques.")
     if verdict.identical_weights:
         return tr("Weights: identical, every bit of every sub-model.")
     return tr("Weights: different. The arms did not train the same models.")

@@ -1,0 +1,307 @@
+"""Virtual nodes: V fixes the result, logical devices do not; gradients of the whole batch in the memory of a share."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tests.integration.kit import CPU, Session, submodel_spec
+from tests.integration.three import at_step
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.events import Answered, Captured
+from unifiednn_core.engine.learning import EagerLearner
+from unifiednn_core.engine.logical_devices import add_gradients
+from unifiednn_core.engine.orders import SetDevices
+from unifiednn_core.engine.randomness import Randomness
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.step import Step
+from unifiednn_core.preflight.live_bytes import LiveBytes
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.spec.hyperparameters import Hyperparameters
+from unifiednn_core.spec.run import CheckpointSpec
+from unifiednn_core.techniques import virtual_nodes
+from unifiednn_core.techniques.build import built
+from unifiednn_core.techniques.virtual_nodes import best_shares, fewest, lengths, waves
+
+BATCH = 64
+TURNS = RoundRobin(unit="steps", amount=2)
+UNEQUAL = ([3, 1], [5, 2, 1, 8], [9, 1, 1, 2, 7, 4, 4, 4])
+
+
+def nodes(count: int, shares: list[int] | None = None, devices: int = 1) -> dict[str, Any]:
+    return {"name": "virtual_nodes", "nodes": count, "shares": shares, "devices": devices}
+
+
+# -- one step: gradients and memory
+
+
+def network() -> nn.Module:
+    """Large activations, few weights, no batch normalisation."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Conv2d(8, 8, 3, padding=1), nn.Tanh(), nn.MaxPool2d(4),
+        nn.Flatten(), nn.Linear(288, 10),
+    )  # fmt: skip
+
+
+def taken(techniques: Sequence[dict[str, Any]] = (), samples: int = BATCH) -> tuple[list[Tensor], int]:
+    """Gradients of a step, in float64, and the most bytes of it alive at once, without data and weights."""
+    asked = Hyperparameters.model_validate({"batch_size": BATCH, "techniques": list(techniques)})
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(BATCH, 1, 24, 24, generator=generator)
+    targets = torch.randint(0, 10, (BATCH,), generator=generator)
+    data = Dataset.of(inputs=inputs, targets=targets)
+    lease = ResidentData(CPU).hold("train", lambda: data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = network()
+    trained = list(module.parameters())
+    learner = EagerLearner(
+        Step(), asked, module, nn.CrossEntropyLoss(), trained, lease, Randomness(module, 0, CPU),
+        techniques=built(asked.techniques),
+    )  # fmt: skip
+    live = LiveBytes()
+    live.track([*trained, *data.entries.values()])
+    before = live.current_bytes
+    with live:
+        learner([torch.arange(samples)])
+    return [one.grad.double() for one in trained if one.grad is not None], max(live.timeline) - before
+
+
+def error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Relative, over all gradients."""
+    apart = sum(float((one - other).square().sum()) for one, other in zip(found, wanted, strict=True))
+    return float((apart / sum(float(one.square().sum()) for one in wanted)) ** 0.5)
+
+
+def cases() -> list[tuple[int, list[int] | None]]:
+    return [*((count, None) for count in (1, 2, 4, 8)), *((len(shares), shares) for shares in UNEQUAL)]
+
+
+@pytest.mark.parametrize(("count", "shares"), cases(), ids=str)
+@pytest.mark.parametrize("samples", [BATCH, 37])
+def test_the_gradients_are_those_of_the_whole_batch(count: int, shares: list[int] | None, samples: int) -> None:
+    whole, _ = taken(samples=samples)
+    for devices in (1, 3):
+        found, _ = taken([nodes(count, shares, devices)], samples)
+        assert error(found, whole) <= 1e-6
+
+
+def test_their_unweighted_mean_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = taken()
+    monkeypatch.setattr(virtual_nodes, "weight", lambda part, samples: 0.5)
+    assert error(taken([nodes(2)])[0], whole) <= 1e-6, "equal shares have equal weights"
+    assert error(taken([nodes(2, [3, 1])])[0], whole) > 1e-2
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_a_step_needs_the_memory_of_its_largest_share(count: int) -> None:
+    _, whole_bytes = taken()
+    assert taken([nodes(count)])[1] <= 1.25 / count * whole_bytes
+    if count > 1:
+        unequal = [3, *[1] * (count - 1)]
+        assert 1 / count * whole_bytes < taken([nodes(count, unequal)])[1] <= 1.25 * 3 / sum(unequal) * whole_bytes
+
+
+# -- training: the mapping to devices changes no bit
+
+
+def trained(
+    network: str, *, devices: int = 1, resize: tuple[int, ...] = (), shares: list[int] | None = None
+) -> Session:
+    """A session in which the sub-model `x` with four nodes trains beside two others; resized at steps 2, 4, ..."""
+    spec = submodel_spec("x", techniques=[nodes(4, shares, devices)], optimizer="adam")
+    orders = [at_step("x", 2 * place, SetDevices("x", count, place)) for place, count in enumerate(resize, 1)]
+
+    def on_report(session: Session, report: Any) -> None:
+        for order in orders:
+            order(session, report)
+
+    others = [("mlp", submodel_spec("a")), ("cnn", submodel_spec("b"))]
+    return Session([(network, spec), *others], TURNS, on_report).run()
+
+
+@pytest.mark.parametrize("network", ["plain", "noisy", "lstm"])
+def test_one_to_four_devices_and_a_resize_in_mid_epoch_leave_the_same_bits(network: str) -> None:
+    alone = trained(network)
+    without = Session(
+        [(network, submodel_spec("x", optimizer="adam")), ("mlp", submodel_spec("a")), ("cnn", submodel_spec("b"))],
+        TURNS,
+    ).run()
+    for how in ({"devices": 2}, {"devices": 3}, {"devices": 4}, {"resize": (4, 1, 3)}, {"devices": 3, "resize": (2,)}):
+        other = trained(network, **how)
+        assert other.hashes() == alone.hashes(), how
+        assert other.losses("x") == alone.losses("x"), how
+        assert {report.declined for report in other.reports if isinstance(report, Answered)} <= {None}
+    assert {name: alone.hashes()[name] for name in "ab"} == {name: without.hashes()[name] for name in "ab"}
+    assert trained(network, shares=[4, 1, 2, 1]).hashes()["x"] != alone.hashes()["x"], "shares fix the result"
+
+
+def test_gradients_that_come_in_another_order_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trained("plain", shares=[4, 1, 2, 1])
+    backwards = lambda nodes, devices: [wave[::-1] for wave in waves(nodes, devices)]  # noqa: E731
+    monkeypatch.setattr(virtual_nodes, "waves", backwards)
+    assert trained("plain", devices=4, shares=[4, 1, 2, 1]).hashes()["x"] != alone.hashes()["x"]
+
+
+def test_random_numbers_that_follow_the_device_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trained("mlp")
+    monkeypatch.setattr(virtual_nodes, "seed_of", lambda seed, step, node: seed)
+    assert trained("mlp").hashes()["x"] != alone.hashes()["x"]
+
+
+def test_nodes_of_one_step_draw_other_numbers_and_the_stream_of_the_sub_model_stays() -> None:
+    module = nn.Dropout(0.5)
+    own = Randomness(module, 3, CPU)
+    own.begin()
+    before, drawn = own.state.cpu, []
+    for node in (0, 1, 0):
+        with own.seeded(virtual_nodes.seed_of(3, 1, node)):
+            drawn.append(module(torch.ones(64)))
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(own.state.cpu, before)
+    own.end()
+
+
+def test_a_training_resumed_on_other_devices_goes_on_with_the_same_bits() -> None:
+    spec = submodel_spec("x", techniques=[nodes(4, devices=2)], optimizer="adam")
+    whole = Session([("lstm", spec)], TURNS, checkpoint=CheckpointSpec(every_steps=3)).run()
+    captured = [report.checkpoint for report in whole.reports if isinstance(report, Captured)]
+    other = submodel_spec("x", techniques=[nodes(4, devices=3)], optimizer="adam")
+    for checkpoint in captured:
+        again = Session([("lstm", other)], TURNS, restored={"x": checkpoint}).run()
+        assert again.hashes() == whole.hashes()
+        assert again.losses("x") == whole.losses("x")[checkpoint.step :]
+    fewer = submodel_spec("x", techniques=[nodes(2)], optimizer="adam")
+    assert Session([("lstm", fewer)], TURNS, restored={"x": captured[0]}).run().hashes() != whole.hashes()
+
+
+def test_each_sample_is_seen_once_also_across_a_resize(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    batch = EagerLearner.batch
+
+    def looking(self: EagerLearner, data: Any, samples: Any, *, training: bool = True) -> Any:
+        if training and isinstance(samples, Tensor):
+            seen.extend(samples.tolist())
+        return batch(self, data, samples, training=training)
+
+    monkeypatch.setattr(EagerLearner, "batch", looking)
+    spec = submodel_spec("x", epochs=1, techniques=[nodes(4)])
+    Session([("plain", spec)], TURNS, at_step("x", 2, SetDevices("x", 3, 1))).run()
+    assert sorted(seen) == list(range(37))
+
+
+def test_devices_are_for_virtual_nodes() -> None:
+    session = Session([("plain", submodel_spec("x"))], TURNS, at_step("x", 2, SetDevices("x", 3, 1))).run()
+    assert [report.declined for report in session.reports if isinstance(report, Answered)] == ["x has no virtual nodes"]
+
+
+def test_two_parameters_with_one_gradient_stay_apart() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+        def forward(self, images: Tensor) -> Tensor:
+            return images.flatten(1)[:, :4] + (self.one + self.other)
+
+    module = Twice()
+    both = [module.one, module.other]
+    for _ in range(2):
+        add_gradients(both, torch.autograd.grad(module(torch.ones(2, 6)).sum(), both))
+    assert all(one.grad is not None and torch.equal(one.grad, torch.full((4,), 4.0)) for one in both)
+
+
+# -- planning
+
+
+@given(st.integers(1, 500), st.lists(st.integers(1, 50), min_size=1, max_size=9))
+def test_a_cut_gives_each_sample_to_one_node_and_none_more_than_its_share(samples: int, shares: list[int]) -> None:
+    found, unit = lengths(samples, shares), -(-samples // sum(shares))
+    assert sum(found) == samples
+    assert all(0 < count <= unit * share for count, share in zip(found, shares, strict=False))
+    equal = [len(one) for one in torch.arange(samples).chunk(len(shares))]
+    assert lengths(samples, (1,) * len(shares)) == equal, "equal shares are batch_split"
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_each_node_is_computed_once_and_a_wave_has_a_device_for_each(count: int, devices: int) -> None:
+    found = waves(count, devices)
+    assert [node for wave in found for node in wave] == list(range(count))
+    assert all(len({node % devices for node in wave}) == len(wave) for wave in found)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_the_fewest_nodes_that_fit(most: int, needed: int) -> None:
+    found = fewest(most, lambda count: count >= needed)
+    assert found <= most
+    assert found >= needed or 2 * found > most, "else the most"
+    assert found < needed or found == 1 or found // 2 < needed
+
+
+def slowest(shares: Sequence[int], speeds: Sequence[float], start_s: float) -> float:
+    """Time of a step in which each part takes `start_s` and a time per sample."""
+    devices = len(speeds)
+    return max(sum(start_s + speeds[device] * size for size in shares[device::devices]) for device in range(devices))
+
+
+@given(
+    st.integers(8, 24), st.integers(2, 4), st.lists(st.floats(0.5, 5), min_size=2, max_size=3), st.floats(0, 3)
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_measured_shares_are_the_best_there_are(samples: int, count: int, speeds: list[float], start_s: float) -> None:
+    speeds = speeds[:count]
+    times = [{size: start_s + speed * size for size in (1, samples // 2, samples)} for speed in speeds]
+    found = best_shares(samples, count, times)
+
+    def cuts(left: int, parts: int) -> list[list[int]]:
+        if parts == 1:
+            return [[left]]
+        return [[first, *rest] for first in range(1, left - parts + 2) for rest in cuts(left - first, parts - 1)]
+
+    best = min(slowest(cut, speeds, start_s) for cut in cuts(samples, count))
+    equal = slowest([samples // count + (node < samples % count) for node in range(count)], speeds, start_s)
+    if found is None:
+        assert best >= (1 - virtual_nodes.LEAST_GAIN) * equal * (1 - 1e-9)
+    else:
+        assert sum(found) == samples
+        assert slowest(found, speeds, start_s) == pytest.approx(best)
+
+
+def test_equal_devices_keep_equal_shares_and_a_slow_one_gets_less() -> None:
+    times = {8: 1.0, 16: 1.9, 32: 3.7}
+    assert best_shares(64, 4, [times, {size: 1.02 * time for size, time in times.items()}]) is None
+    slow = {size: 3 * time for size, time in times.items()}
+    found = best_shares(64, 4, [times, slow])
+    assert found is not None
+    assert min(found[0], found[2]) > 2 * max(found[1], found[3])
+
+
+# -- the spec
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "says"),
+    [
+        ({"nodes": 2}, {"batch_split": 2}, "Set batch_split to 1"),
+        ({"nodes": 16}, {}, "Give at most 8"),
+        ({"nodes": 2, "shares": [5, 6]}, {}, "Give at most 8"),
+        ({"nodes": 3, "shares": [5, 6]}, {}, "Set nodes to 2"),
+        ({"shares": [1, 1]}, {}, "Set nodes to 2"),
+        ({"shares": "measured"}, {}, "Give nodes as a number"),
+        ({"nodes": 0}, {}, "greater than or equal to 1"),
+        ({"nodes": 2, "devices": 65}, {}, "less than or equal to 64"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked: dict[str, Any], more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        submodel_spec("x", techniques=[{"name": "virtual_nodes", **asked}], **more)
+
+
+def test_a_name_alone_fits_the_memory() -> None:
+    asked = submodel_spec("x", techniques=["virtual_nodes"]).hyperparameters
+    assert asked.nodes is not None and asked.nodes.is_open and asked.shares == (1,)

@@ -1,0 +1,157 @@
+"""Cuts the graph of an exported file into a chain of segments, each guarded by operator contracts as the whole is.
+
+A cut is where a single tensor leads on, besides inputs of the network and plain numbers, and where nothing later writes
+into memory that leads on: a segment has to find its inputs as they were when it runs again.
+"""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx
+
+from unifiednn_core.formats.draws import graphs_of
+from unifiednn_core.formats.guard import GraphGuard
+from unifiednn_core.techniques.segments import even_cuts
+
+# Operators that may return their input itself although their schema does not say so.
+_SAME = frozenset({
+    "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as", "broadcast_tensors", "meshgrid",
+    "sum_to_size", "einsum", "pad",
+})  # fmt: skip
+_Kind = Literal["tensor", "several", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One segment: a graph with its guard, and the names of the values that it takes and returns."""
+
+    graph: fx.GraphModule
+    guard: GraphGuard
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Empty for the last one, which returns what the network returns."""
+    last_used: tuple[str, ...]
+    """Values that no later segment needs."""
+    buffers: tuple[str, ...]
+
+    def buffers_of(self, network: fx.GraphModule) -> list[Tensor]:
+        """Its buffers where they are now."""
+        return [network.get_buffer(name) for name in self.buffers]
+
+
+def pieces_of(network: fx.GraphModule, segments: int | None) -> list[Piece]:
+    """Cut the training graph into about so many pieces, by default the root of its operators; one if it has no cut."""
+    graph = graphs_of(network)[0].graph
+    nodes = [node for node in graph.nodes if node.op == "call_function"]
+    operators = sum(_kind(node) != "value" and node.target is not operator.getitem for node in nodes)
+    cuts = even_cuts(_allowed(graph, nodes), len(nodes), segments or max(2, isqrt(operators)))
+    ranges = zip([0, *cuts], [*cuts, len(nodes)], strict=True)
+    return [_piece(network, graph, nodes, begin, end) for begin, end in ranges]
+
+
+def _piece(network: fx.GraphModule, graph: fx.Graph, nodes: Sequence[fx.Node], begin: int, end: int) -> Piece:
+    own, earlier = set(nodes[begin:end]), set(nodes[:begin])
+    later = set(nodes[end:]) | {graph.output_node()}
+    is_last = end == len(nodes)
+    users = own | {graph.output_node()} if is_last else own
+    passed = [node for node in graph.nodes if node.op == "placeholder" or node in earlier]
+    inputs = [node for node in passed if users & node.users.keys()]
+    outputs = [] if is_last else [node for node in nodes[begin:end] if later & node.users.keys()]
+    held = [node for node in graph.nodes if node.op == "get_attr" and users & node.users.keys()]
+    made, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in inputs:
+        copies[node] = made.placeholder(node.name)
+    for node in (*held, *nodes[begin:end]):
+        copies[node] = made.node_copy(node, copies.__getitem__)
+    returned: Any = tuple(outputs)
+    if is_last:
+        returned = graph.output_node().args[0]
+    made.output(fx.map_arg(returned, copies.__getitem__))
+    module = fx.GraphModule(network, made, class_name="ExportedSegment")
+    for tensors in ("_parameters", "_buffers", "_modules"):  # one module with many graphs
+        module.__dict__[tensors] = network.__dict__[tensors]
+    known = {name for name, _ in network.named_buffers(remove_duplicate=False)}
+    return Piece(
+        module,
+        GraphGuard(module),
+        tuple(node.name for node in inputs),
+        tuple(node.name for node in outputs),
+        tuple(node.name for node in inputs if not later & node.users.keys()),
+        tuple(str(node.target) for node in held if str(node.target) in known),
+    )
+
+
+def _allowed(graph: fx.Graph, nodes: Sequence[fx.Node]) -> list[int]:
+    """Places between the nodes at which the graph can be cut."""
+    place_of = {node: place for place, node in enumerate(nodes)}
+    places = {node: place_of.get(node, -1) for node in graph.nodes if node.op in ("placeholder", "call_function")}
+    last_use = {node: max((place_of[user] for user in node.users if user in place_of), default=-1) for node in places}
+    last_write = _last_writes(nodes)
+    found = []
+    for cut in range(1, len(nodes)):
+        crossing = [node for node, place in places.items() if place < cut <= last_use[node]]
+        leading = [node for node in crossing if node.op != "placeholder" and _kind(node) != "value"]
+        written = any(last_write.get(node, -1) >= cut for node in crossing)
+        if len(leading) == 1 and _kind(leading[0]) == "tensor" and not written:
+            found.append(cut)
+    return found
+
+
+def _last_writes(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
+    """Place of the last node that writes into the memory of each value, if there is one."""
+    root: dict[fx.Node, fx.Node] = {}
+
+    def root_of(node: fx.Node) -> fx.Node:
+        while (above := root.get(node, node)) is not node:
+            node = above
+        return node
+
+    writes: list[tuple[fx.Node, int]] = []
+    for place, node in enumerate(nodes):
+        schema = _schema(node)
+        if schema is None:
+            shared = [one for one in node.all_input_nodes if node.target is operator.getitem]
+        else:
+            given = dict(zip((one.name for one in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
+            name = str(schema.name).removeprefix("aten::").rstrip("_")
+            aliased = [one.name for one in schema.arguments if one.alias_info is not None or name in _SAME]
+            shared = [value for one in aliased for value in _nodes_in(given.get(one))]
+            changed = [one for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+            writes += [(value, place) for one in changed for value in _nodes_in(given.get(one.name))]
+        for one in shared:
+            root[root_of(node)] = root_of(one)
+    last = dict[fx.Node, int]()
+    for node, place in writes:
+        last[root_of(node)] = max(place, last.get(root_of(node), -1))
+    known = {*nodes, *(one for node in nodes for one in node.all_input_nodes)}
+    return {node: last[root_of(node)] for node in known if root_of(node) in last}
+
+
+def _nodes_in(argument: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.map_arg(argument, found.append)
+    return found
+
+
+def _schema(node: fx.Node) -> Any:
+    """Schema of the operator of a node; None for what is none."""
+    target = getattr(node.target, "operator", node.target)  # that of a form of `own_draws`
+    return target._schema if isinstance(target, torch._ops.OpOverload) else None
+
+
+def _kind(node: fx.Node) -> _Kind:
+    """What a node returns."""
+    if node.op == "placeholder":
+        return "tensor"
+    schema = _schema(node)
+    if schema is None:
+        is_part = node.target is operator.getitem and isinstance(node.args[0], fx.Node)
+        return "tensor" if is_part and _kind(node.args[0]) == "several" else "value"  # type: ignore[arg-type]
+    returns = [str(one.type) for one in schema.returns]
+    if returns == ["Tensor"]:
+        return "tensor"
+    return "several" if any("Tensor" in one for one in returns) else "value"
