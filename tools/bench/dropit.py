@@ -90,7 +90,9 @@ class Course:
 COURSES = (
     Course(data="mnist", architecture="lenet", args=NETWORKS["lenet"].narrow, epochs=3, train=12_000, test=10_000,
            learning_rate=0.02),
-    Course(data="cifar10", architecture="resnet", args={"width": 8}, epochs=6, train=10_000, test=2_000,
+    Course(data="cifar10", architecture="lenet", args={"channels": 3, "image_size": 32, "batch_norm": True}, epochs=8,
+           train=10_000, test=2_000, learning_rate=0.02),
+    Course(data="cifar10", architecture="resnet", args={"width": 8}, epochs=5, train=10_000, test=2_000,
            learning_rate=0.05),
 )  # fmt: skip
 
@@ -100,6 +102,7 @@ class Outcome:
     """Test accuracy after the last epoch, in percent."""
 
     data: str
+    network: str
     seed: int
     without: float
     given: float
@@ -119,7 +122,7 @@ class Saved:
 
 def saved(folder: Path) -> list[Saved]:
     """Take steps of ResNet18 with each arm, on real images."""
-    images = _data(COURSES[1], folder)[0]
+    images = _data(COURSES[-1], folder)[0]
     network = build("resnet", NETWORKS["resnet18"].full)
     inputs, targets = images.first[:BATCH].float() / 255, images.entries["targets"][:BATCH]
     found = []
@@ -128,9 +131,20 @@ def saved(folder: Path) -> list[Saved]:
         began_s = time.thread_time()
         taken = take_step(network, inputs, targets, built(arm))
         took_s = time.thread_time() - began_s
-        name = " and ".join(json.dumps(one.model_dump(exclude_defaults=False)) for one in arm) or "none"
-        found.append(Saved(techniques=name, saved_bytes=taken.saved_bytes, peak_bytes=taken.peak_bytes, step_s=took_s))
+        found.append(
+            Saved(
+                techniques=" and ".join(map(_named, arm)) or "none",
+                saved_bytes=taken.saved_bytes,
+                peak_bytes=taken.peak_bytes,
+                step_s=took_s,
+            )
+        )
     return found
+
+
+def _named(technique: Technique) -> str:
+    given = technique.model_dump(exclude={"name"}, exclude_defaults=True)
+    return ", ".join([technique.title, *(f"{name} {value}" for name, value in given.items())])
 
 
 def outcomes(course: Course, folder: Path, seeds: Sequence[int]) -> list[Outcome]:
@@ -157,7 +171,13 @@ def outcomes(course: Course, folder: Path, seeds: Sequence[int]) -> list[Outcome
     policy = policy_named("round_robin", {"unit": "epochs", "amount": 1})
     Engine(HybridModel(parts), policy, device=HOST, threads=1, report=take).run()
     return [
-        Outcome(data=course.data, seed=seed, without=accuracy[name_of(seed, None)], given=accuracy[name_of(seed, KEEP)])
+        Outcome(
+            data=course.data,
+            network=course.architecture,
+            seed=seed,
+            without=accuracy[name_of(seed, None)],
+            given=accuracy[name_of(seed, KEEP)],
+        )
         for seed in seeds
     ]
 
@@ -184,14 +204,17 @@ def described(steps: Sequence[Saved], trained: Sequence[Outcome]) -> dict[str, A
     """Tables and figures."""
     plain = steps[0]
     share = 1 - steps[1].saved_bytes / plain.saved_bytes
-    lost = {name: fmean(one.without - one.given for one in trained if one.data == name) for name in _names(trained)}
+    lost = {
+        name: fmean(one.without - one.given for one in trained if _course(one) == name)
+        for name in map(_course, trained)
+    }
     rows = [
         (one.techniques, f"{one.saved_bytes / MIB:.0f} MiB", f"{1 - one.saved_bytes / plain.saved_bytes:.0%}",
          f"{one.peak_bytes / MIB:.0f} MiB", f"{one.step_s:.2f} s")
         for one in steps
     ]  # fmt: skip
     accuracies = [
-        (one.data, str(one.seed), f"{one.without:.2f} %", f"{one.given:.2f} %", f"{one.given - one.without:+.2f}")
+        (_course(one), str(one.seed), f"{one.without:.2f} %", f"{one.given:.2f} %", f"{one.given - one.without:+.2f}")
         for one in trained
     ]
     return {
@@ -208,15 +231,15 @@ def described(steps: Sequence[Saved], trained: Sequence[Outcome]) -> dict[str, A
             {"title": f"A step of ResNet18, {BATCH} images:", "rows": rows,
              "heads": ("techniques", "saved for backward", "less", "peak", "CPU time")},
             {"title": f"Test accuracy with keep {KEEP}:", "rows": accuracies,
-             "heads": ("data", "seed", "without", "with DropIT", "points")},
+             "heads": ("network", "seed", "without", "with DropIT", "points")},
         ],
         "steps": [*map(asdict, steps)],
         "outcomes": [*map(asdict, trained)],
     }  # fmt: skip
 
 
-def _names(trained: Sequence[Outcome]) -> list[str]:
-    return list(dict.fromkeys(one.data for one in trained))
+def _course(outcome: Outcome) -> str:
+    return f"{outcome.network}, {outcome.data}"
 
 
 if __name__ == "__main__":
