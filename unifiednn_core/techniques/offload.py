@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.techniques.host_memory import HostMemory, Parcel, beside
 from unifiednn_core.techniques.live_bytes import LiveBytes
-from unifiednn_core.techniques.residency import Absence, Plan, planned
+from unifiednn_core.techniques.residency import Absence, ResidencyPlan, planned
 from unifiednn_core.techniques.saved import KeptMemory, Packed
 
 BLOCK_BYTES = {"cpu": 64, "cuda": 512}
@@ -33,7 +33,7 @@ class Offloading:
         `ahead` tensors travel while the device goes on.
         """
         self.budget_bytes, self._ahead = budget_bytes, ahead
-        self._plans: dict[bool, Plan] = {}
+        self._plans: dict[bool, ResidencyPlan] = {}
         """By whether there were gradients before: a later part of a step meets those of earlier ones."""
 
     def unlimited(self) -> "Offloading":
@@ -68,7 +68,7 @@ class Offloading:
 class Moving:
     """Moves saved memory in one part of a batch."""
 
-    def __init__(self, host: HostMemory, plan: Plan | None, ahead: int, live: LiveBytes | None):
+    def __init__(self, host: HostMemory, plan: ResidencyPlan | None, ahead: int, live: LiveBytes | None):
         """Without a plan everything goes away, and `live` watches."""
         self._host, self._plan, self._ahead, self._live = host, plan, ahead, live
         self._slots: list[weakref.ref[_Slot]] = []

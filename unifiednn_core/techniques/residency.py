@@ -16,7 +16,7 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResidencyPlan:
     """What stays, by the order of saving."""
 
     stays: frozenset[int]
@@ -28,7 +28,7 @@ class Plan:
         return self.sizes_bytes is None or (place < len(self.sizes_bytes) and size_bytes <= self.sizes_bytes[place])
 
 
-def planned(absences: Sequence[Absence], alive_bytes: Sequence[int], most_bytes: int | None) -> Plan:
+def planned(absences: Sequence[Absence], alive_bytes: Sequence[int], most_bytes: int | None) -> ResidencyPlan:
     """Keep as many tensors as fit, the last saved first: backward needs it first.
 
     `alive_bytes` is what was alive at each moment while all were away. A tensor whose memory stayed on the device
@@ -36,7 +36,7 @@ def planned(absences: Sequence[Absence], alive_bytes: Sequence[int], most_bytes:
     """
     stays = {place for place, one in enumerate(absences) if one.left is None}
     if most_bytes is None:
-        return Plan(frozenset(stays), None)
+        return ResidencyPlan(frozenset(stays), None)
     alive = list(alive_bytes)
     for place, one in reversed(list(enumerate(absences))):
         if one.left is None:
@@ -46,4 +46,4 @@ def planned(absences: Sequence[Absence], alive_bytes: Sequence[int], most_bytes:
             stays.add(place)
             for moment in there:
                 alive[moment] += one.size_bytes
-    return Plan(frozenset(stays), tuple(one.size_bytes for one in absences))
+    return ResidencyPlan(frozenset(stays), tuple(one.size_bytes for one in absences))
