@@ -1,5 +1,7 @@
 """The check says what techniques save by leaving them out, and warns of one that saves nothing."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight import savings
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial, Tried
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques.build import NONE
@@ -69,3 +72,21 @@ def test_what_saves_between_turns_is_not_judged_by_a_step(saves, told, monkeypat
     monkeypatch.setattr(type(trial.spec.hyperparameters.techniques[0]), "saves", saves)
     memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
     assert len(savings.useless(trial, memory, found)) == told
+
+
+def test_virtual_nodes_need_the_memory_of_their_largest_share_and_of_as_many_as_compute_at_once():
+    def memory(network: Callable[[], nn.Module] = convolutions, **asked: object) -> MemoryNeed:
+        trial = trial_of(network(), {"name": "virtual_nodes", **asked})
+        return measure(trial, dry_run(trial), "cpu", ["d"])
+
+    whole, equal, unequal = memory(nodes=1), memory(nodes=4), memory(nodes=4, shares=[5, 1, 1, 1])
+    plain = trial_of(convolutions())
+    split = measure(plain, dry_run(plain), "cpu", ["d"]).changed(batch_split=4)
+    assert equal.transient_bytes == split.transient_bytes
+    assert equal.transient_bytes < 0.4 * whole.transient_bytes
+    assert equal.transient_bytes < unequal.transient_bytes < whole.transient_bytes
+    two = memory(nodes=4, devices=2)
+    assert two.transient_bytes == 2 * equal.transient_bytes + equal.gradients_bytes
+    assert memory(nodes=4, devices=9).transient_bytes == two.with_devices(4).transient_bytes
+    in_turn = memory(lambda: nn.Sequential(convolutions(), nn.Dropout(0.5)), nodes=4, devices=2)
+    assert in_turn.with_devices(1).transient_bytes == in_turn.transient_bytes
