@@ -53,6 +53,27 @@ def test_two_of_them_are_never_there_together(cuda: torch.device) -> None:
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet", "transformer", "transformer_lm", "vgg_cbam", "roberta"])
+@pytest.mark.parametrize("technique", ["compression", {"name": "dropit", "keep": 1.0}])
+def test_what_is_packed_has_the_same_bits(cuda: torch.device, name: str, technique: Any) -> None:
+    ended = bench_of(cuda, [name], technique).run()
+    assert hash_of(ended[name]) == alone(KINDS[name], spec_of(name, KINDS[name]), cuda)
+
+
+@pytest.mark.parametrize("technique", ["compression", {"name": "dropit", "keep": 0.1}])
+def test_packing_on_a_gpu_saves_memory_of_a_step(cuda: torch.device, technique: Any) -> None:
+    def peak_bytes(*techniques: Any) -> int:
+        [submodel] = bench_of(cuda, ["resnet"], *techniques).submodels
+        with submodel.world():
+            submodel.step()
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+            submodel.step()
+        return torch.cuda.max_memory_allocated() - held
+
+    assert peak_bytes(technique) < peak_bytes()
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet", "transformer", "transformer_lm", "vgg_cbam", "roberta"])
 def test_what_is_computed_again_has_the_same_bits(cuda: torch.device, name: str) -> None:
     ended = bench_of(cuda, [name], {"name": "checkpointing"}).run()
     assert hash_of(ended[name]) == alone(KINDS[name], spec_of(name, KINDS[name]), cuda)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.integration.vanilla import train_alone
 from unifiednn_core.base.paths import Home
-from unifiednn_core.compare.arms import BaselineFiles, job_of
+from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.compare.vanilla import PlainScript, ProgressWriter
 from unifiednn_core.engine import checkpoint_file
@@ -25,7 +25,7 @@ from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Ste
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.spec.run import CheckpointSpec, RunSpec
+from unifiednn_core.spec.run import CheckpointSpec, Mode, RunSpec
 from unifiednn_core.store.schema import SubModelRow
 
 FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "layers"}
@@ -75,11 +75,12 @@ def job(home: Home, spec: RunSpec) -> ScriptJob:
     return replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
 
 
-def by_script(home: Home, spec: RunSpec, *, resident_data: bool = False) -> tuple[str, Rows]:
+def by_script(home: Home, spec: RunSpec, *, mode: Mode = "concurrent") -> tuple[str, Rows]:
     """Hash of the weights and everything that the script wrote, by kind."""
     stream, rows = StringIO(), Rows()
     with torch.random.fork_rng():
-        module = PlainScript(replace(job(home, spec), resident_data=resident_data), ProgressWriter(stream, 1)).train()
+        asked = job_of_mode(job(home, spec), mode, spec.submodels[0])
+        module = PlainScript(asked, ProgressWriter(stream, 1)).train()
     for line in stream.getvalue().splitlines():
         row = json.loads(line)
         rows.setdefault(row.pop("kind"), []).append(row)
@@ -133,9 +134,17 @@ def test_a_sample_trains_to_the_same_bits_and_figures(
     assert digest == train_alone(spec.model_dump(mode="json", exclude_none=True), name, samples).state_sha256
 
 
+def test_techniques_do_the_same_alone_as_in_a_hybrid(samples: Path, stored: Home) -> None:
+    spec = spec_of(samples, "lenet", techniques=[{"name": "dropit", "keep": 0.2}])
+    alone, told = by_script(stored, spec, mode="concurrent-techniques")
+    hybrid, rows, _ = by_engine(stored, spec)
+    assert (alone, told["epoch"]) == (hybrid, rows["epoch"])
+    assert by_script(stored, spec)[0] != alone, "plain PyTorch is another training"
+
+
 def test_resident_data_change_neither_bits_nor_figures(samples: Path, stored: Home) -> None:
     spec = spec_of(samples, "resnet", epochs=1, drop_last=True, batch_size=100)
-    plain, resident = (by_script(stored, spec, resident_data=asked) for asked in (False, True))
+    plain, resident = (by_script(stored, spec, mode=mode) for mode in ("concurrent", "concurrent-resident"))
     assert plain == resident
 
 

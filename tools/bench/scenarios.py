@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tools.bench.networks import SCALES, Scale
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode
 
 Figure = Literal["memory", "makespan", "mean_turnaround", "cpu_seconds"]
 ALL = 10**9  # samples: all
@@ -181,7 +181,7 @@ def _equal_small(scale: Scale) -> tuple[Case, ...]:
     )
     kept = promised if scale == "cpu" else ()
     return (
-        Case(name="three", tasks=_lenets(3, scale, epochs, 12_000), hybrids=_ways("fcfs"), baselines=ALL_BASELINES,
+        Case(name="three", tasks=_lenets(3, scale, epochs, 12_000), hybrids=_ways("fcfs"), baselines=PLAIN_BASELINES,
              thresholds=kept[:2]),
         Case(name="eight", tasks=_lenets(8, scale, epochs, 12_000), hybrids=_ways("fcfs"), baselines=_WITH_RESIDENT,
              thresholds=kept[2:]),

@@ -47,9 +47,10 @@ Asked = tuple[Mapping[str, Any], ...]
 """The techniques of one row, as a spec writes them."""
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "compression": ({}, {"bfloat16": True}),
+    "dropit": ({"keep": 0.1}, {"keep": 0.2}, {"keep": 0.1, "form": "published"}),
 }
 """Parameters with which a technique is measured, by its name."""
-TOGETHER: tuple[Asked, ...] = ()
+TOGETHER: tuple[Asked, ...] = (({"name": "compression"}, {"name": "dropit", "keep": 0.1}),)
 """Several techniques at once."""
 PLAIN, COMPANION = "plain", "companion"
 _SEED = 7

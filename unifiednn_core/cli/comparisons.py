@@ -12,15 +12,28 @@ from unifiednn_core.base.files import release, write_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import INTERRUPTED, AsJson, SpecPath, bad_option, exit_after, finish, opened
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, RESIDENT_BASELINES, Mode, PolicySpec, RunSpec, load_run
+from unifiednn_core.spec.run import (
+    ALL_BASELINES,
+    BASELINES,
+    PLAIN_BASELINES,
+    RESIDENT_BASELINES,
+    Mode,
+    PolicySpec,
+    RunSpec,
+    load_run,
+)
 
 HYBRID: Mode = "hybrid"
+MODES = (
+    "concurrent: all processes at once; sequential: one after another; concurrent-techniques: with the techniques of"
+    " the spec; concurrent-pipedream: each network as a pipeline, as PipeDream trains it."
+)
 RESIDENT_OF = dict(zip(BASELINES, RESIDENT_BASELINES, strict=True))
 
 
 def baseline(
     spec: SpecPath,
-    mode: Annotated[Mode, typer.Option(help="concurrent: all processes at once; sequential: one after another.")],
+    mode: Annotated[Mode, typer.Option(help=MODES)],
     resident_data: Annotated[
         bool, typer.Option("--resident-data", help="Index tensors on the device instead of using a DataLoader.")
     ] = False,
@@ -57,7 +70,7 @@ def compare(
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
         if html is not None and not html.resolve().parent.is_dir():
             raise bad_option("--html", f"{html.parent} is not a folder.", "Create it.")
-        arms: tuple[Mode, ...] = (*(ALL_BASELINES if resident_data else BASELINES), HYBRID)
+        arms: tuple[Mode, ...] = (*(PLAIN_BASELINES if resident_data else BASELINES), HYBRID)
         base = spec.resolve().parent
         hybrid, interrupted = _train_arms(service, asked, base, repeats, fresh=fresh, arms=arms, quiet=as_json)
         if hybrid is None:  # interrupted before the first hybrid

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unifiednn_core.base.paths import Home
@@ -11,7 +11,16 @@ from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec, ParameterGroup
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.spec.run import (
+    MEANING,
+    PIPEDREAM,
+    RESIDENT_BASELINES,
+    TECHNIQUES_ALONE,
+    Mode,
+    RunSpec,
+    SubModelSpec,
+    is_concurrent,
+)
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
@@ -23,6 +32,8 @@ _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
     "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
 )  # fmt: skip
+PIPEDREAM_STAGES = 4
+"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
@@ -126,6 +137,17 @@ def job_of(
         report_every_steps=curve_stride(row.steps_total, peers),
         weights=str(files.weights(part.name)),
         parent_pid=os.getpid(),
+    )
+
+
+def job_of_mode(job: ScriptJob, mode: str, part: SubModelSpec) -> ScriptJob:
+    """Change the job of a plain script into that of another kind of baseline."""
+    asked = part.hyperparameters.model_dump(mode="json")["techniques"]
+    return replace(
+        job,
+        resident_data=mode in RESIDENT_BASELINES,
+        techniques=asked if mode == TECHNIQUES_ALONE else [],
+        pipeline_stages=PIPEDREAM_STAGES if mode == PIPEDREAM else 1,
     )
 
 

@@ -13,7 +13,6 @@ import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.exc import OperationalError
@@ -23,7 +22,7 @@ from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
-from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
+from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
@@ -34,7 +33,7 @@ from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.spec.run import RESIDENT_BASELINES, RunSpec
+from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 
@@ -66,7 +65,7 @@ class BaselineRunner:
         parts = {part.name: part for part in spec.submodels}
         for row in alive:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
-            replace(job, resident_data=run.mode in RESIDENT_BASELINES).write(files.job(row.name))
+            job_of_mode(job, run.mode, parts[row.name]).write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)

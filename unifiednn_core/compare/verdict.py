@@ -7,7 +7,7 @@ from unifiednn_core.base.units import percent_text
 from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, Mode, is_concurrent
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.techniques import lossy_of
@@ -22,6 +22,7 @@ OTHER_WORK = 0.1
 """Difference of the arms in the share of processors that other work used, above which a note names it."""
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
+_DELAYED = "weights are not compared: PipeDream trains with weights of earlier steps, cut by measured times"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",
@@ -119,7 +120,8 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
     moved = any(run.kinds for run in runs)
-    if problem is None and differing and not moved and not (mode == HYBRID and _is_fast(runs[0])):
+    may_differ = moved or mode == PIPEDREAM or (mode == HYBRID and _is_fast(runs[0]))
+    if problem is None and differing and not may_differ:
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
     queued_s = [max(0.0, (run.launched_at_s or 0.0) - run.created_at_s) for run in runs]
@@ -189,6 +191,8 @@ def _verdict(
         notes = (*notes, *_judged(lossy, hybrid, baseline))
     if same is not None and _is_fast(of):
         same, notes = None, (*notes, _ROUNDED)
+    if baseline is not None and mode == PIPEDREAM:
+        same, notes = None, (*notes, _DELAYED)
     if same is not None and hybrid.kinds:
         kinds = f"it trained on {len(hybrid.kinds)} kinds of device ({'; '.join(hybrid.kinds)})"
         same, notes = None, (*notes, f"weights are not compared: {kinds}, which round differently")
@@ -212,7 +216,12 @@ def _verdict(
         notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
     found: dict[str, Any] = {f"{name.lower().replace(' ', '_')}_ratio": ratio for name, ratio in ratios.items()}
     return Verdict(
-        mode=mode, **found, identical_weights=same, withheld_because=withheld, lossy=tuple(lossy), notes=tuple(notes)
+        mode=mode,
+        **found,
+        identical_weights=same,
+        withheld_because=withheld,
+        lossy=() if baseline is None else tuple(lossy),
+        notes=tuple(notes),
     )
 
 

@@ -23,14 +23,22 @@ DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MOST_LANES = 8
 MAX_SPEC_BYTES = 4 * 1024**2
 
-Mode = Literal["hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident"]
-"""How the sub-models of a run train: as a hybrid, or as a baseline of plain PyTorch processes.
+Mode = Literal[
+    "hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident", "concurrent-techniques",
+    "concurrent-pipedream",
+]  # fmt: skip
+"""How the sub-models of a run train: as a hybrid, or as a baseline of PyTorch processes.
 
-The resident baselines index tensors on the device instead of using a `DataLoader`.
+The resident baselines index tensors on the device instead of using a `DataLoader`. All but the last two train in plain
+PyTorch: `concurrent-techniques` uses the techniques of the spec, and `concurrent-pipedream` cuts each network into a
+pipeline of stages on the one device, as PipeDream does on several.
 """
 BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
 RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resident")
-ALL_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
+PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
+TECHNIQUES_ALONE: Mode = "concurrent-techniques"
+PIPEDREAM: Mode = "concurrent-pipedream"
+ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE, PIPEDREAM)
 
 
 def is_concurrent(mode: str) -> bool:

@@ -11,7 +11,7 @@ from unifiednn_core.scheduling.registry import PolicyCard, policy_named
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode, PolicySpec, RunSpec, parse_run
 from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
@@ -192,13 +192,13 @@ def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactua
 
 def new_baseline(service: Service, given: NewBaseline) -> Submitted:
     """Queue a baseline of a spec."""
-    mode = ALL_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
+    mode = PLAIN_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
     return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, mode))
 
 
 def compare(service: Service, given: NewComparison) -> Compared:
     """Queue a hybrid with its baselines."""
-    arms = ALL_BASELINES if given.resident_data else BASELINES
+    arms = PLAIN_BASELINES if given.resident_data else BASELINES
     spec = _with_policy(parse_run(given.spec), given.policy)
     run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else arms)
     queued: dict[str, str] = {}

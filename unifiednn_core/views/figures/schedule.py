@@ -35,6 +35,8 @@ SUBTITLES = {
     "hybrid": "turns on the device",
     "concurrent": "each in its own process", "concurrent-resident": "each in its own process, resident data",
     "sequential": "one by one", "sequential-resident": "one by one, resident data",
+    "concurrent-techniques": "each in its own process, with techniques",
+    "concurrent-pipedream": "each in its own process, as a pipeline",
 }  # fmt: skip
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},

@@ -17,6 +17,8 @@ HOW: dict[Mode, str] = {
     "sequential": "one plain PyTorch process per sub-model, one after another",
     "concurrent-resident": "like concurrent, with data on the device instead of a DataLoader",
     "sequential-resident": "like sequential, with data on the device instead of a DataLoader",
+    "concurrent-techniques": "like concurrent, with the techniques of each sub-model",
+    "concurrent-pipedream": "like concurrent, each network in a pipeline of four stages with delayed updates",
 }
 LOSSY = "Weights: not compared, because a lossy technique trained them. Test loss and accuracy judge them."
 TECHNIQUES = "The hybrid trains with techniques that need less memory; no baseline has them."
@@ -100,7 +102,8 @@ def techniques(comparison: Comparison) -> str:
     """Which sub-models of the hybrid train with techniques; empty without any."""
     each = [(part.name, line(part.techniques)) for part in comparison.hybrid.submodels if part.techniques]
     told = "".join(f"<li>{bold(name)}: {text(used)}</li>" for name, used in each)
-    return f'<p class="u-small">{text(tr(TECHNIQUES))}</p><ul class="u-small">{told}</ul>' if told else ""
+    head = text(tr(TECHNIQUES))
+    return f'<div class="u-small u-techniques"><p>{head}</p><ul>{told}</ul></div>' if told else ""
 
 
 def given(comparison: Comparison) -> str:
