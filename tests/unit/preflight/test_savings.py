@@ -11,6 +11,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight import savings
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial, Tried
 from unifiednn_core.spec.run import SubModelSpec
@@ -90,3 +91,17 @@ def test_virtual_nodes_need_the_memory_of_their_largest_share_and_of_as_many_as_
     assert memory(nodes=4, devices=9).transient_bytes == two.with_devices(4).transient_bytes
     in_turn = memory(lambda: nn.Sequential(convolutions(), nn.Dropout(0.5)), nodes=4, devices=2)
     assert in_turn.with_devices(1).transient_bytes == in_turn.transient_bytes
+
+
+@pytest.mark.parametrize("small, least", [(nn.Identity(), 1), (nn.BatchNorm1d(4), 2), (nn.BatchNorm2d(1), 1)])
+def test_a_check_finds_out_how_small_a_part_may_be_and_how_long_one_takes(small: nn.Module, least: int):
+    first = [small] if isinstance(small, nn.BatchNorm2d) else []
+    last = [] if first else [small]
+    network = nn.Sequential(*first, nn.Flatten(), nn.Linear(64, 4), *last)
+    trial = trial_of(network, {"name": "virtual_nodes", "nodes": 2, "shares": "measured", "devices": 3})
+    tried = dry_run(trial)
+    times = measured_times(trial, tried)
+    assert [set(table) for table in times] == 3 * [{8, 16, 32}]
+    assert all(time > 0 for table in times for time in table.values())
+    assert least_part_of(trial, tried) == least
+    assert measured_times(trial_of(smooth(), "virtual_nodes"), tried) == ()
