@@ -12,6 +12,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds
+from unifiednn_core.engine.partition import part_of
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
@@ -35,6 +36,7 @@ from unifiednn_core.preflight.report import (
     WithoutTechniques,
     untold,
 )
+from unifiednn_core.preflight.split_need import split_need
 from unifiednn_core.preflight.technique_check import check_techniques
 from unifiednn_core.preflight.timing import timed
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
@@ -159,6 +161,9 @@ def _check_submodel(
 
     definition = tried("model", lambda: files.definition(submodel))
     train = tried("train_data", lambda: files.dataset(submodel.train_data))
+    if definition is not None and train is not None:
+        whole, data = definition, train
+        definition = tried("split", lambda: part_of(submodel, whole, data))
     test, start = None, None if submodel.start_from is None else submodel.start_from.file
     if (test_data := submodel.test_data) is not None:
         test = tried("test_data", lambda: files.dataset(test_data))
@@ -196,6 +201,7 @@ def _check_submodel(
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
+            memory = memory and split_need(memory, submodel, definition, trial)
             doubts = done.doubts
             if device == "cpu" and memory is not None:
                 say("Timing a step of")

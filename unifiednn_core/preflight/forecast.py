@@ -157,6 +157,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "input_shape": facts.input_shape,
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
         "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
+        **submodel.model_dump(mode="json", include={"split", "part"}, exclude_none=True),
         "tested": submodel.test_data is not None,
         **hyper.model_dump(mode="json", include=set(_HYPERPARAMETERS)),
         "profile": spec.profile,
