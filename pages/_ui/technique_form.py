@@ -37,7 +37,7 @@ def _box(technique: type[Technique], seed: Mapping[str, Any] | None, key: str) -
     """Draw one technique; returns its entry, None if it is not ticked."""
     with st.container(key=f"technique-{key}"):
         ticked = st.checkbox(tr(technique.title), seed is not None, key=key)
-        about = f"{markup.text(tr(technique.summary))} {markup.faint(tr(technique.paper))}"
+        told = st.empty()  # its parameters decide whether it is exact
         entry: dict[str, Any] = {"name": name_of(technique)}
         parameters = parameters_of(technique) if ticked else ()
         for start in range(0, len(parameters), COLUMNS):
@@ -46,7 +46,8 @@ def _box(technique: type[Technique], seed: Mapping[str, Any] | None, key: str) -
                 with column:
                     value = _field(one, seed or {}, f"{key}-{one.name}")
                 entry |= {} if value is None else {one.name: value}
-        st.html(f'<div class="u-small">{_bits(is_exact(technique, entry))} {about}</div>')
+        about = f"{markup.text(tr(technique.summary))} {markup.faint(tr(technique.paper))}"
+        told.html(f'<div class="u-small">{_bits(is_exact(technique, entry))} {about}</div>')
     return entry if ticked else None
 
 

@@ -24,7 +24,6 @@ from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
 from unifiednn_core.spec.choices import CLASSIFICATION
-from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.techniques.virtual_nodes import lengths
 
 # Blocks in which torch's allocators hand out memory.
@@ -90,25 +89,16 @@ def measure(
         transient_bytes=0,
         data=data_bytes,
         batch_size=batch_size,
-        batch_split=min(sum(hyper.shares), batch_size),
-        largest_share=max(hyper.shares),
         nodes=hyper.nodes is not None,
-        at_once=_at_once(hyper, tried),
+        devices=1 if hyper.nodes is None else hyper.nodes.devices,
+        at_once=not (tried.step.draws or draws(tried.module)) and may_compute_at_once(tried.module, tried.techniques),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
         whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         leaves=tried.techniques.leaves,
         fitted=not cheap,
-    ).changed()
-
-
-def _at_once(hyper: Hyperparameters, tried: Tried) -> int:
-    """Parts of a batch that logical devices compute at once."""
-    in_turn = tried.step.draws or draws(tried.module) or not may_compute_at_once(tried.module, tried.techniques)
-    if hyper.nodes is None or in_turn:
-        return 1
-    return min(hyper.nodes.devices, len(hyper.shares))
+    ).cut(hyper.shares)
 
 
 def _read_ahead(trial: Trial) -> list[int]:

@@ -6,7 +6,7 @@ What it does is in the room `techniques`, in the file of its name.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -170,6 +170,12 @@ def _named(given: object) -> object:
         context = {"name": str(entry.get("name")), "names": ", ".join(names)}
         raise PydanticCustomError("unknown_name", "There is no technique '{name}'. Choose among {names}.", context)
     return entry
+
+
+def devices_of(hyperparameters: Mapping[str, Any]) -> int:
+    """Logical devices of a sub-model, by its hyper-parameters as a stored spec has them."""
+    asked = (one for one in hyperparameters.get("techniques", ()) if one["name"] == name_of(VirtualNodes))
+    return next((int(one["devices"]) for one in asked), 1)
 
 
 def distinct(techniques: Sequence[Technique]) -> None:

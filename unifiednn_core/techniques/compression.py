@@ -47,7 +47,9 @@ class Packing:
         if (packed := pack_need(flat, need)) is not None:
             return packed
         if flat.dtype is torch.bool:
-            return Two(pack_bits(flat), torch.tensor([False, True], device=flat.device), flat.numel())
+            return Two(
+                pack_bits(flat), torch.tensor([0, 1], dtype=torch.uint8, device=flat.device), flat.dtype, len(flat)
+            )
         if flat.dtype in (torch.int64, torch.int32):
             return _narrow(flat)
         if flat.dtype not in INTEGERS:
@@ -62,7 +64,7 @@ def pack_need(flat: Tensor, need: BackwardNeed) -> Packed | None:
     """Pack what a backward asks for, if that is not the elements themselves; its result keeps its bits."""
     if need == SHAPE:
         return _Nothing(flat.numel(), flat.dtype, flat.device)
-    if need.kind != "range":
+    if need.kind != "range" or flat.dtype not in INTEGERS:
         return None
     outside = flat <= need.low
     if need.high < math.inf:
@@ -70,7 +72,7 @@ def pack_need(flat: Tensor, need: BackwardNeed) -> Packed | None:
     if not need.nan:
         outside |= flat.isnan()
     elements = flat.new_tensor([min(need.low + 1, (need.low + need.high) / 2), need.low])
-    return Two(pack_bits(outside), elements, flat.numel(), complete=False)
+    return Two(pack_bits(outside), elements.view(INTEGERS[flat.dtype]), flat.dtype, len(flat), complete=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,9 @@ class Two:
 
     second: Tensor
     """Bits: where the second element is."""
-    elements: Tensor
-    """[2]."""
+    numbers: Tensor
+    """[2], the bits of the elements as whole numbers."""
+    dtype: torch.dtype
     count: int
     complete: bool = True
 
@@ -102,15 +105,15 @@ class Two:
     def of(cls, flat: Tensor) -> "Two | None":
         """Pack numbers, such as the noise of dropout; None if more than two differ in their bits."""
         numbers = flat.view(INTEGERS[flat.dtype])
-        if _second(_sampled(numbers)) is None or (found := _second(numbers)) is None:
+        if _second(sampled(numbers)) is None or (found := _second(numbers)) is None:
             return None
-        second, elements = found
-        return cls(pack_bits(second), elements.view(flat.dtype), flat.numel())
+        return cls(pack_bits(found[0]), found[1], flat.dtype, len(flat))
 
     def unpack(self) -> Tensor:
         """Return the memory."""
-        first, second = self.elements
-        return torch.where(unpack_bits(self.second, torch.Size((self.count,))), second, first)
+        first, second = self.numbers
+        places = unpack_bits(self.second, torch.Size((self.count,)))
+        return places.to(self.numbers.dtype).mul_(second - first).add_(first).view(self.dtype)
 
 
 def _second(numbers: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -135,7 +138,7 @@ class Places:
     def of(cls, flat: Tensor) -> "Places | None":
         """Pack what is not zero, bit by bit, so that -0.0 stays -0.0; None if that is not smaller."""
         numbers = flat.view(INTEGERS[flat.dtype])
-        if not _worth(_sampled(numbers)):
+        if not _worth(sampled(numbers)):
             return None
         places = numbers != 0
         return cls.at(places, flat) if _worth(places, flat.element_size()) else None
@@ -187,6 +190,6 @@ def _narrow(flat: Tensor) -> _Cast | None:
     return None
 
 
-def _sampled(flat: Tensor) -> Tensor:
+def sampled(flat: Tensor) -> Tensor:
     """Elements at equal distances; all of a few."""
     return flat[:: max(1, flat.numel() // _SAMPLE) | 1]  # odd: rows have even lengths

@@ -152,6 +152,23 @@ def test_the_largest_are_kept(count, keep, seed, ties):
     torch.testing.assert_close(published.unpack().abs().sort().values[-kept:], flat.abs().sort().values[-kept:])
 
 
+@pytest.mark.parametrize("kind", ["plain", "after relu", "in rows", "two values"])
+@pytest.mark.parametrize("keep", [0.01, 0.2, 0.6])
+def test_a_sample_that_misleads_costs_time_alone(kind, keep):
+    flat = torch.randn(40_961, generator=torch.Generator().manual_seed(0))
+    if kind == "after relu":
+        flat = flat.relu()
+    elif kind == "in rows":  # those that the sample sees are small
+        flat[:: max(1, len(flat) // 4096) | 1] *= 1e-3
+    elif kind == "two values":
+        flat = flat.sign()
+    count = int(len(flat) * keep)
+    places = largest(flat, count)
+    expected = flat.abs().topk(count).values
+    assert int(places.sum()) == int((expected > 0).sum())
+    assert torch.equal(flat[places].abs().sort(descending=True).values, expected[expected > 0])
+
+
 def test_weights_in_another_type_are_not_taken_for_inputs():
     network, inputs, targets = example(layers)()
     inputs = inputs[:, :, :8, :8].repeat(4, 1, 2, 2)  # 128 samples for 128 x 128 weights

@@ -102,7 +102,8 @@ def techniques(comparison: Comparison) -> str:
     """Which sub-models of the hybrid train with techniques; empty without any."""
     each = [(part.name, line(part.techniques)) for part in comparison.hybrid.submodels if part.techniques]
     told = "".join(f"<li>{bold(name)}: {text(used)}</li>" for name, used in each)
-    return f'<p class="u-small">{text(tr(TECHNIQUES))}</p><ul class="u-small">{told}</ul>' if told else ""
+    head = text(tr(TECHNIQUES))
+    return f'<div class="u-small u-techniques"><p>{head}</p><ul>{told}</ul></div>' if told else ""
 
 
 def given(comparison: Comparison) -> str:
