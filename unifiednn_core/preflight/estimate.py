@@ -67,6 +67,13 @@ class Part(BaseModel, frozen=True, extra="forbid"):
         need = self.need.changed(batch_size=batch_size, batch_split=batch_split)
         return self.model_copy(update={"need": need, "measured_bytes": None})
 
+    def with_devices(self, devices: int) -> "Part":
+        """The sub-model with this number of logical devices, if that changes what it needs, without a measurement."""
+        changed = self.need.with_devices(devices)
+        if changed.transient_bytes == self.need.transient_bytes:
+            return self
+        return self.model_copy(update={"need": changed, "measured_bytes": None})
+
     def with_split(self, batch_split: int) -> "Part":
         """The sub-model with this batch split; it keeps its measurement if that does not change."""
         split = min(batch_split, self.need.batch_size)

@@ -22,6 +22,7 @@ from unifiednn_core.preflight.estimate import (
     hybrid_bytes,
     predict,
 )
+from unifiednn_core.preflight.fixed_nodes import fixed
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
@@ -132,6 +133,18 @@ def forecast(
     field, remedy = smallest_change(parts, policy, peak, most_bytes, keys) or no_change
     finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
     return Forecast(prediction, parts, (finding,))
+
+
+def with_fixed_nodes(
+    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
+) -> CheckReport:
+    """The report with numbers for the virtual nodes that the spec leaves open, such that the run fits if it can."""
+
+    def fits(spec: RunSpec, report: CheckReport) -> bool:
+        found = forecast(spec, report, measured, mode=mode, others=others)
+        return found is None or not found.findings
+
+    return fixed(spec, report, fits)
 
 
 def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:
