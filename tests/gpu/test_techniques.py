@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.gpu.checks import IN_TURNS
-from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
+from tests.gpu.kit import KINDS, Bench, Kind, alone, hash_of, spec_of
 from unifiednn_core.engine.events import Report, Stepped
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -77,3 +77,13 @@ def test_packing_on_a_gpu_saves_memory_of_a_step(cuda: torch.device, technique: 
 def test_what_is_computed_again_has_the_same_bits(cuda: torch.device, name: str) -> None:
     ended = bench_of(cuda, [name], {"name": "checkpointing"}).run()
     assert hash_of(ended[name]) == alone(KINDS[name], spec_of(name, KINDS[name]), cuda)
+
+
+@pytest.mark.parametrize("kind", [Kind("lenet", {"batch_norm": False}, (1, 28, 28)), *KINDS.values()], ids=str)
+def test_one_to_four_streams_compute_virtual_nodes_to_the_same_bits(cuda: torch.device, kind: Kind) -> None:
+    def trained(devices: int) -> str | None:
+        nodes = {"name": "virtual_nodes", "nodes": 4, "devices": devices}
+        bench = Bench(cuda, [("one", kind, spec_of("one", kind, techniques=[nodes]))], IN_TURNS)
+        return hash_of(bench.run()["one"])
+
+    assert len({trained(devices) for devices in (1, 2, 3, 4)}) == 1
