@@ -37,11 +37,11 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.check import check
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.report import SubModelReport
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.techniques import TECHNIQUES, name_of
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 Asked = tuple[Mapping[str, Any], ...]
 """The techniques of one row, as a spec writes them."""

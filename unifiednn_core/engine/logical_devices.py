@@ -49,7 +49,7 @@ class LogicalDevices:
 
 def may_compute_at_once(module: nn.Module, techniques: Techniques) -> bool:
     """Whether several threads may run a network at once: nothing of it changes when it runs forward."""
-    if techniques.checkpointing is not None:  # it gives layers another forward for the time of a part
+    if techniques.in_steps:  # one gives layers another forward for the time of a part, another has one budget
         return False
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
     return not hooked and next(module.buffers(), None) is None

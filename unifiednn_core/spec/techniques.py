@@ -51,6 +51,28 @@ class Compression(Technique):
         return not self.bfloat16
 
 
+class Offload(Technique):
+    """What backward needs waits in host memory, as far as a budget asks."""
+
+    title: ClassVar[str] = "Activation offload"
+    summary: ClassVar[str] = (
+        "Saved activations wait in host memory and come back before backward needs them; with a budget only as many as "
+        "it takes. The bits stay the same; steps take longer. It saves memory of a GPU; a CPU is the host itself."
+    )
+    paper: ClassVar[str] = "the idea of moDNN (IEEE TPDS 2019)"
+
+    name: Literal["offload"] = "offload"
+    budget_mib: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
+    """MiB that a step may take besides weights, gradients and optimizer state; by default as few as possible."""
+    ahead: Annotated[int, Field(ge=0, le=64)] = 1
+    """How many tensors travel while the device goes on."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.budget_mib is None else int(self.budget_mib * 1024**2)
+
+
 class Checkpointing(Technique):
     """Segments of the network are computed again in backward instead of being kept."""
 
@@ -63,7 +85,7 @@ class Checkpointing(Technique):
 
     name: Literal["checkpointing"] = "checkpointing"
     segments: Annotated[int, Field(ge=2, le=1000)] | None = None
-    """About how many; by default the root of the number of layers or operators."""
+    """About how many; by default one for each block, and the root of the number of single layers or operators."""
 
 
 class DropIT(Technique):
@@ -153,7 +175,7 @@ class VirtualNodes(Technique):
         return False
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, VirtualNodes, IdleOffload)
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Offload, Checkpointing, VirtualNodes, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -187,7 +209,7 @@ def distinct(techniques: Sequence[Technique]) -> None:
 
 
 AnyTechnique = Annotated[
-    Compression | DropIT | Checkpointing | VirtualNodes | IdleOffload,
+    Compression | DropIT | Offload | Checkpointing | VirtualNodes | IdleOffload,
     Field(discriminator="name"),
     BeforeValidator(_named),
 ]

@@ -21,12 +21,12 @@ from unifiednn_core.engine.orders import SetDevices
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.techniques import virtual_nodes
 from unifiednn_core.techniques.build import built
+from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import best_shares, fewest, lengths, waves
 
 BATCH = 64
