@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unifiednn_core.techniques.bits import pack_bits, unpack_bits
+from unifiednn_core.techniques.bits import pack_bits, places_of, unpack_bits
 from unifiednn_core.techniques.needs import SHAPE, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 
@@ -28,8 +28,8 @@ INTEGERS = {
 _NARROW = (torch.uint8, torch.int16, torch.int32)
 _SAMPLE = 4096
 """Elements that tell whether a look at all of them is worth while."""
-_BLOCK = 2**22
-"""Elements that are picked at once, for which torch needs 8 bytes each."""
+_BLOCK = 2**21
+"""Elements whose places are in memory at once, 8 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,12 @@ class Places:
     def at(cls, places: Tensor, flat: Tensor, *, complete: bool = True) -> "Places":
         """Pack what is where a bool tensor is true."""
         pairs = zip(torch.split(flat, _BLOCK), torch.split(places, _BLOCK), strict=True)
-        return cls(pack_bits(places), tuple(block[where] for block, where in pairs), flat.numel(), complete)
+        return cls(
+            pack_bits(places),
+            tuple(block.index_select(0, places_of(where)) for block, where in pairs),
+            flat.numel(),
+            complete,
+        )
 
     def unpack(self) -> Tensor:
         """Return the memory."""
@@ -156,7 +161,7 @@ class Places:
         for block, where, values in zip(
             torch.split(flat, _BLOCK), torch.split(places, _BLOCK), self.values, strict=True
         ):
-            block[where] = values
+            block.index_copy_(0, places_of(where), values)
         return flat
 
 
