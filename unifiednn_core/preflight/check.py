@@ -202,7 +202,8 @@ def _check_submodel(
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
-            findings += [] if memory is None else budget_findings(trial, memory, device)
+            if memory is not None:
+                findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
             memory = memory and split_need(memory, submodel, definition, trial)
             doubts = done.doubts
             if device == "cpu" and memory is not None:

@@ -204,10 +204,10 @@ def _named(given: object) -> object:
     return entry
 
 
-def devices_of(hyperparameters: Mapping[str, Any]) -> int:
-    """Logical devices of a sub-model, by its hyper-parameters as a stored spec has them."""
-    asked = (one for one in hyperparameters.get("techniques", ()) if one["name"] == name_of(VirtualNodes))
-    return next((int(one["devices"]) for one in asked), 1)
+def stored_nodes(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Virtual nodes in the hyper-parameters of a stored spec; empty without any."""
+    asked = hyperparameters.get("techniques", ())
+    return next((one for one in asked if one["name"] == name_of(VirtualNodes)), {})
 
 
 def distinct(techniques: Sequence[Technique]) -> None:
