@@ -154,3 +154,14 @@ def test_a_part_leaves_nothing_behind(finished):
         assert not any(one() for one in living)
     finally:
         gc.enable()
+
+
+def test_backward_may_run_twice():
+    network, inputs, targets = example(convolutions)()
+    with built([Compression()]).part(network, [inputs]):
+        loss = nn.functional.cross_entropy(network(inputs), targets)
+        loss.backward(retain_graph=True)
+        once = [one.grad.clone() for one in network.parameters()]
+        network.zero_grad()
+        loss.backward()
+    assert all(torch.equal(one.grad, before) for one, before in zip(network.parameters(), once, strict=True))
