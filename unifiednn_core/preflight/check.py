@@ -18,6 +18,7 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight import savings
+from unifiednn_core.preflight.budget_findings import budget_findings
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
@@ -201,6 +202,8 @@ def _check_submodel(
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
+            if memory is not None:
+                findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
             memory = memory and split_need(memory, submodel, definition, trial)
             doubts = done.doubts
             if device == "cpu" and memory is not None:

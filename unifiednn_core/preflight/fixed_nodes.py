@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.machine.budget import device_type
+from unifiednn_core.preflight.budget_findings import keeps_budget
 from unifiednn_core.preflight.report import CheckReport, NodesReport, SubModelReport
 from unifiednn_core.spec import hyperparameters
 from unifiednn_core.spec.hyperparameters import Hyperparameters
@@ -35,7 +37,10 @@ def fixed(spec: RunSpec, report: CheckReport, fits: Fits) -> CheckReport:
 
         def fits_with(count: int, name: str = name, one: _Fixed = one) -> bool:
             trying = _in_report(report, {**most, name: one.with_nodes(count)})
-            return fits(with_nodes(spec, trying), trying)
+            alone = trying.submodels[name]
+            hyper = next(part.hyperparameters for part in spec.submodels if part.name == name)
+            keeps = keeps_budget(hyper, alone.memory, alone.samples, device_type(spec.device))
+            return keeps and fits(with_nodes(spec, trying), trying)
 
         chosen[name] = one if one.asked.nodes != "fit" else one.with_nodes(fewest(one.nodes, fits_with))
     return _in_report(report, chosen)

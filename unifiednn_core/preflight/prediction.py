@@ -50,6 +50,19 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
         step += more * (step + self.gradients_bytes)
         return max(step, _at(self.evaluation, batch_size) if self.evaluation else 0)
 
+    def step_of(self, batch_split: int) -> int:
+        """Transient bytes of a step alone, with another split."""
+        return self.model_copy(update={"evaluation": {}}).transient_of(self.batch_size, batch_split)
+
+    def within(self, resident: "MemoryNeed", budget_bytes: int) -> "MemoryNeed":
+        """The need of steps that keep as much on the device as a budget allows: from this one up to `resident`."""
+
+        def filled(least: dict[int, int], most: dict[int, int]) -> dict[int, int]:
+            return {size: max(least_bytes, min(most[size], budget_bytes)) for size, least_bytes in least.items()}
+
+        tables = {"whole": filled(self.whole, resident.whole), "parts": filled(self.parts, resident.parts)}
+        return self.model_copy(update=tables).changed()
+
     def cut(self, shares: Sequence[int]) -> "MemoryNeed":
         """The need with other shares of virtual nodes."""
         whole = math.gcd(*shares)
