@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from tests.gpu.checks import IN_TURNS
-from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
+from tests.gpu.kit import KINDS, Bench, Kind, alone, hash_of, spec_of
 from unifiednn_core.engine.events import Report, Stepped
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.techniques import AnyTechnique
@@ -93,3 +93,13 @@ def test_a_resnet18_trains_in_two_fifths_of_its_memory(cuda: torch.device) -> No
     assert peak_bytes(cuda, {"name": "offload", "budget_mib": 0.3 * whole / 1024**2}) <= 0.4 * whole
     assert peak_bytes(cuda, {"name": "offload"}) <= 0.4 * whole
     assert peak_bytes(cuda, {"name": "checkpointing"}) <= 0.8 * whole
+
+
+@pytest.mark.parametrize("kind", [Kind("lenet", {"batch_norm": False}, (1, 28, 28)), *KINDS.values()], ids=str)
+def test_one_to_four_streams_compute_virtual_nodes_to_the_same_bits(cuda: torch.device, kind: Kind) -> None:
+    def trained(devices: int) -> str | None:
+        nodes = {"name": "virtual_nodes", "nodes": 4, "devices": devices}
+        bench = Bench(cuda, [("one", kind, spec_of("one", kind, techniques=[nodes]))], IN_TURNS)
+        return hash_of(bench.run()["one"])
+
+    assert len({trained(devices) for devices in (1, 2, 3, 4)}) == 1

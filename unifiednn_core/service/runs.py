@@ -200,10 +200,13 @@ class RunService:
     ) -> State:
         """Retry a failed sub-model from its last checkpoint or from the start, with the given changes.
 
-        A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
+        A new learning rate also scales the learning rates in the LR scheduler's arguments. Virtual nodes take the place
+        of the batch split. Raises `BadInput`.
         """
         now = self._spec_of(run_id, submodel).hyperparameters
         changed: dict[str, Any] = {} if batch_split is None else {"batch_split": batch_split}
+        if batch_split is not None and now.nodes is not None:
+            changed = {"techniques": with_nodes(now, nodes=batch_split, shares=None)["techniques"]}
         if learning_rate is not None:
             changed |= at_learning_rate(now, learning_rate)
         parse_hyperparameters(now.model_dump(mode="json") | changed)

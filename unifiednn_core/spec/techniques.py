@@ -30,6 +30,11 @@ class Technique(BaseModel):
         """Whether the trained model has the same bits as without it."""
         return True
 
+    @property
+    def remedy(self) -> str:
+        """What to do where it saves nothing."""
+        return "Leave it out."
+
 
 class Compression(Technique):
     """Saved activations are packed without loss, as long as that makes them smaller."""
@@ -109,6 +114,11 @@ class DropIT(Technique):
     def exact(self) -> bool:
         """If everything is kept."""
         return self.keep == 1
+
+    @property
+    def remedy(self) -> str:
+        """Of the published form, the other one."""
+        return "Leave it out." if self.form == "deduplicated" else 'Leave it out, or set "form" to "deduplicated".'
 
 
 class IdleOffload(Technique):
@@ -194,10 +204,10 @@ def _named(given: object) -> object:
     return entry
 
 
-def devices_of(hyperparameters: Mapping[str, Any]) -> int:
-    """Logical devices of a sub-model, by its hyper-parameters as a stored spec has them."""
-    asked = (one for one in hyperparameters.get("techniques", ()) if one["name"] == name_of(VirtualNodes))
-    return next((int(one["devices"]) for one in asked), 1)
+def stored_nodes(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Virtual nodes in the hyper-parameters of a stored spec; empty without any."""
+    asked = hyperparameters.get("techniques", ())
+    return next((one for one in asked if one["name"] == name_of(VirtualNodes)), {})
 
 
 def distinct(techniques: Sequence[Technique]) -> None:
