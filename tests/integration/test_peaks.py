@@ -12,12 +12,12 @@ from tests.integration.kit import Networks, Session, dataset, definition, submod
 from unifiednn_core.engine.company import Company
 from unifiednn_core.engine.events import Granted, Released
 from unifiednn_core.preflight.dry_run import dry_run
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 TWO: Networks = [
     ("mlp", submodel_spec("one", epochs=6, batch_size=16)),

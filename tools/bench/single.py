@@ -24,6 +24,7 @@ _MODULES = {
     "simulate": "simulate",
     "start": "start",
     "techniques": "techniques",
+    "techniques-dropit": "dropit",
     "two-devices": "two_devices",
     "two-people": "two_people",
     "viewers": "viewers",

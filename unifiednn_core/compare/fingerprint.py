@@ -34,6 +34,8 @@ def asked_sha256(spec: RunSpec) -> str:
     asked = spec.model_dump(mode="json", exclude=_OF_THE_RUN)
     for written, part in zip(asked["submodels"], spec.submodels, strict=True):
         del written["priority"], written["deadline_s"], written["sweep_of"], written["loading"]
+        if part.split is None:  # as before there were splits
+            del written["split"], written["part"], written["part_of"]
         written["hyperparameters"]["seed"] = spec.seed_of(part)
     return _sha256(asked)
 

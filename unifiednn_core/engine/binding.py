@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.transforms.table import build
+from unifiednn_core.engine.coded_step import coded
 from unifiednn_core.engine.step import TARGETS, Scaling, Step
 from unifiednn_core.formats.base import Definition, some
 from unifiednn_core.spec.run import SubModelSpec
@@ -19,7 +20,7 @@ def training_step(
     if any(place == output for place, _ in auxiliary):
         message = f"The criterion gets '{outputs[output]}' anyway; it is no auxiliary output."
         raise _refused(spec, "auxiliary", message, 'Leave it out, or name another one as "output".')
-    return Step(
+    step = Step(
         inputs=_bound(spec, definition, names, has_targets=has_targets),
         scaling=Scaling(spec.scale, spec.mean, spec.std),
         transforms=build(spec.transforms),
@@ -28,6 +29,9 @@ def training_step(
         auxiliary=auxiliary,
         classes=spec.classes,
     )
+    if definition.part is None or spec.split is None:
+        return step
+    return coded(step, definition.part, spec.split, spec.part or 1)
 
 
 def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str], *, has_targets: bool) -> tuple[str, ...]:

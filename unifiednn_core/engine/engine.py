@@ -27,6 +27,7 @@ from unifiednn_core.engine.events import (
     Cost,
     DataChanged,
     Ended,
+    EpochDone,
     Ganged,
     Granted,
     Left,
@@ -525,7 +526,9 @@ class Engine:
         try:
             with self._stepper.watched(job):
                 self._verify_data(last_used, ending=job)
-                checkpoint = submodel.capture() if keeps and submodel.steps_done else None
+                if submodel.spec.joins and submodel.finished and not submodel.figures:
+                    self._judge(job)
+                checkpoint = submodel.capture() if keeps and (submodel.steps_done or submodel.spec.joins) else None
         except Exception as error:  # it fails alone; the others train on
             traceback.print_exc()
             if keeps:
@@ -535,6 +538,13 @@ class Engine:
         if checkpoint is not None:
             ended = replace(ended, probes=self._probed(job))
         self._remove(job, last_used, ended)
+
+    def _judge(self, job: Job) -> None:
+        """Evaluate a network that was joined of its parts and does not train, while the others rest."""
+        with (
+            self._lanes.parked(), devices.preserved(self._device), ProcessState(self._device), job.submodel.world(),
+        ):  # fmt: skip
+            self._report(EpochDone(job.name, job.submodel.judge()))
 
     def _probed(self, job: Job) -> Probes:
         """What a sub-model that has ended makes of a few samples, while the others rest; an error costs only that."""

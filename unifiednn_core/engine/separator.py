@@ -24,6 +24,7 @@ from unifiednn_core.base.files import holding, sync
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.formats import cut
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import format_named, sniff
 from unifiednn_core.formats.weights import state_sha256
@@ -69,7 +70,8 @@ def separate(
     with _failures(name, folder), tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
         failpoints.passing("separation.before_write")
         work = Path(temporary)
-        delivery = format_named(definition.format).write(definition, state_dict, work, name)
+        write = cut.write if definition.part is not None else format_named(definition.format).write
+        delivery = write(definition, state_dict, work, name)
         save_file(dict(state_dict), work / "weights.safetensors")
         for part in delivery.files:
             known = sniff(part)

@@ -101,7 +101,8 @@ class SubModel:
         )
         self.criterion = optimizers.build_criterion(spec.hyperparameters, targets_in_blocks(train.held))
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
-        self.epochs = spec.hyperparameters.epochs
+        joined = spec.split if spec.joins else None
+        self.epochs = spec.hyperparameters.epochs if joined is None else joined.recovery_epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
@@ -316,8 +317,17 @@ class SubModel:
         self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
         return figures
 
+    def judge(self) -> EpochFigures:
+        """Evaluate a network that was joined of its parts and does not train, inside `world`; its epoch is 0."""
+        test_loss, test_accuracy = self._evaluate(lambda: None)
+        figures = EpochFigures(0, 0, self._hyperparameters.learning_rate, None, None, test_loss, test_accuracy)
+        self._progress.figures.append(figures)
+        return figures
+
     def probe(self) -> Probes:
         """What it makes of a few samples, inside `world`, once it has ended; its weights become contiguous."""
+        if self.spec.part is not None:
+            return Probes(missing="it is a part of a network, which is certified as a whole")
         if not self.computing.exact:
             return Probes(missing="it was trained in the profile fast, whose steps round in another way")
         held = self._train if self._test is None else self._test

@@ -24,6 +24,30 @@ class Input:
     dtype: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What one part of a network hands to the next."""
+
+    shape: tuple[int, ...]
+    """Of one sample."""
+    least: float
+    """-1 if its numbers may be negative, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfNetwork:
+    """Which part of a network a definition is."""
+
+    whole: str
+    """What its delivered file says it belongs to."""
+    classes: int
+    """Classes that the whole network scores."""
+    begins: Boundary | None
+    """None for the first part, which gets the data."""
+    ends: Boundary | None
+    """None for the last part, which gives the scores."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """Content of a model file: architecture, weights, input signature. No code of the file ever runs."""
@@ -55,6 +79,8 @@ class Definition:
     """For exported graphs: layers such as dropout that are off in training too."""
     doubts: tuple[Finding, ...] = ()
     """Warnings about the file; those on "architecture" belong to that entry of the spec."""
+    part: PartOfNetwork | None = None
+    """Set if this is a part of the network in the file, with the keys of the whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from unifiednn_core.preflight.estimate import (
     hybrid_bytes,
     predict,
 )
+from unifiednn_core.preflight.fixed_nodes import fixed
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
@@ -144,6 +145,18 @@ def forecast(
     return Forecast(prediction, parts, (finding,))
 
 
+def with_fixed_nodes(
+    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
+) -> CheckReport:
+    """The report with numbers for the virtual nodes that the spec leaves open, such that the run fits if it can."""
+
+    def fits(spec: RunSpec, report: CheckReport) -> bool:
+        found = forecast(spec, report, measured, mode=mode, others=others)
+        return found is None or not found.findings
+
+    return fixed(spec, report, fits)
+
+
 def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:
     """Key of the measured memory of a sub-model: graph, shape of the data, training, device, torch version."""
     facts, hyper = report.submodels[submodel.name], submodel.hyperparameters
@@ -154,6 +167,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "input_shape": facts.input_shape,
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
         "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
+        **submodel.model_dump(mode="json", include={"split", "part"}, exclude_none=True),
         "tested": submodel.test_data is not None,
         **hyper.model_dump(mode="json", include=set(_HYPERPARAMETERS)),
         "profile": spec.profile,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors.torch import load_file
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
@@ -15,12 +16,15 @@ from unifiednn_core.data.streamed import Streamed
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.partition import part_of, stored_outputs
+from unifiednn_core.engine.resident_data import Lease, ResidentData
 from unifiednn_core.engine.start import initial_state, load_weights
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.cut import joined
 from unifiednn_core.formats.registry import sniff
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.telemetry import SHOWN_FIGURES
 
@@ -46,6 +50,8 @@ class Ingredients:
     """Its own newest checkpoint."""
     moves: Literal["same", "any"] = "any"
     """Kinds of device on which it may go on from its own checkpoint."""
+    trained: tuple[Mapping[str, torch.Tensor], ...] = ()
+    """Weights of the parts of its network that it waited for, in order."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -111,7 +117,11 @@ class Workbench:
             progress, weights = (begun, None) if isinstance(begun, Checkpoint) else (None, begun)
         newest = None if own is None else store.newest_path()
         seed = spec.seed_of(submodel)
-        return Ingredients(key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves)
+        models = self.home.run(address(self.hybrid_id, key)[0]) / "models"
+        trained = tuple(load_file(models / f"{part}.safetensors") for part in waits_for(submodel))
+        return Ingredients(
+            key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves, trained
+        )
 
     def _dataset(self, file: str, *, streamed: bool) -> DataSource:
         """Open a data set, or read it with its checksum, here, where no training waits and no network has seen it."""
@@ -130,11 +140,24 @@ class Workbench:
             for sha256 in (read.spec.train_data, read.spec.test_data)
             if sha256 is not None
         ]
+        try:
+            definition = part_of(read.spec, read.definition, train.held)
+            if read.trained and definition.part is not None:  # its inputs are what the parts before it put out
+                stored = [self._stored(read, lease) for lease in (train, *test)]
+                for lease in (train, *test):
+                    lease.release()
+                train, *test = stored
+        except Exception:
+            for lease in (train, *test):
+                lease.release()
+            raise
         submodel = SubModel(
-            read.spec, read.definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
+            read.spec, definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
             device=self.device, fast=self.fast,
         )  # fmt: skip
         try:
+            if read.trained and definition.part is None and read.progress is None:
+                load_weights(submodel.module, joined(read.trained, submodel.module.state_dict()))
             if read.weights is not None:
                 start = read.spec.start_from
                 load_weights(submodel.module, read.weights, None if start is None else start.names)
@@ -144,8 +167,16 @@ class Workbench:
         except Exception:  # undo the merge, whatever went wrong
             submodel.release()
             raise
-        self.definitions[read.key] = read.definition
+        self.definitions[read.key] = definition
         return submodel
+
+    def _stored(self, read: Ingredients, data: Lease) -> Lease:
+        """A data set of what the trained parts before a part put out for the samples of another one."""
+
+        def made() -> DataSource:
+            return stored_outputs(read.spec, read.definition, read.trained, data.use(), self.device)
+
+        return self.data.hold(f"{data.sha256}:{read.key}", made, f"outputs for {data.name}")
 
 
 def stored(home: Home, reference: str) -> Path:

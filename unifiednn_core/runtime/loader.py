@@ -19,10 +19,11 @@ from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store import Store
 from unifiednn_core.store.hybrids import Resident
-from unifiednn_core.store.schema import RunRow
+from unifiednn_core.store.schema import RunRow, SubModelRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class SubModelLoader:
     reporter: Reporter
     clock: Clock
     shared: bool
+    waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Sub-models that wait for the parts of their network, and the names of these parts."""
     rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
     """What the newest prediction of the hybrid allows; its only entry."""
 
@@ -47,6 +50,8 @@ class SubModelLoader:
         jobs: dict[str, Job] = {}
         for member in alive:
             key, row = member.key, member.row
+            if self.waits(member):
+                continue
             mark.set(1, key, "loading")
             read = self.read(member, members)
             if read is None:
@@ -67,6 +72,24 @@ class SubModelLoader:
             if member.key in jobs:
                 jobs[member.key].standing = self.standing(member, began_at_s)
         return list(jobs.values())
+
+    def waits(self, member: Resident) -> bool:
+        """Whether a sub-model has to wait for parts of its network, which may train elsewhere."""
+        if member.key not in self.waiting:
+            asked = next(part for part in member.run.spec["submodels"] if part["name"] == member.row.name)
+            if not (names := waits_for(SubModelSpec.model_validate(asked))):
+                return False
+            self.waiting[member.key] = names
+        rows = {row.name: row for row in self.store.runs.get(member.run.id)[1]}
+        parts = [rows.get(name) for name in self.waiting[member.key]]
+        if any(part is not None and State(part.state) not in ENDED for part in parts):
+            return True
+        lost = [name for name, part in zip(self.waiting[member.key], parts, strict=True) if not _has_file(part)]
+        if lost:
+            cause = f"{lost[0]} ended without weights, and {member.row.name} is joined of its parts."
+            self.store.runs.fail_submodel(member.run.id, member.row.name, cause, f"Retry {lost[0]}, then this one.")
+        self.waiting.pop(member.key)
+        return bool(lost)
 
     def memory(self) -> MemoryRoom:
         """What the prediction of the hybrid allows now. Safe in any thread."""
@@ -117,3 +140,8 @@ class SubModelLoader:
         traceback.print_exception(error)
         self.reporter.open.discard(member.key)
         self.store.runs.fail_submodel(member.row.run_id, member.row.name, *reasons(error))
+
+
+def _has_file(part: SubModelRow | None) -> bool:
+    """Whether the trained weights of a part are on disk."""
+    return part is not None and part.model_path is not None and State(part.state) in (State.COMPLETED, State.STOPPED)

@@ -207,6 +207,7 @@ class Worker:
         if not leaving:
             self._carry_commands()
             self._follow_placement()
+            self._bring_waiting()
         resting = not self._trainer.is_training  # read before its last reports are written
         self._reporter.write(self._engine.now_s())
         rests = resting and self._reporter.idle
@@ -332,12 +333,28 @@ class Worker:
             if leaves and key in self._reporter.exporter.paused:  # its weights have to be written before it can go
                 self._reporter.exporter.retry(key)
             elif key not in self._reporter.open and not leaves:
-                self._bring(key)
+                if key not in self._reads.waiting:
+                    self._bring(key)
             elif key in self._reporter.open and leaves and key not in self._told_to_leave:
                 self._told_to_leave.add(key)
                 self._engine.post(Order(Event.RELEASE, key))
             elif key not in self._reporter.open and leaves:  # it never came
                 self._store.workers.left(self._hybrid_id, key)
+
+    def _bring_waiting(self) -> None:
+        """Bring sub-models whose parts have been trained; end those that a person stopped before."""
+        if not self._reads.waiting:
+            return
+        for member in self._store.hybrids.get(self._hybrid_id)[1]:
+            if member.key not in self._reads.waiting:
+                continue
+            if State(member.row.state) in ENDED:
+                self._reads.waiting.pop(member.key)
+            elif State(member.row.state) is State.STOPPING:
+                self._reads.waiting.pop(member.key)
+                self._store.runs.transition(member.run.id, member.row.name, Event.HALT)
+            elif member.row.leaving is None and not self._bring(member.key):
+                self._reads.waiting.setdefault(member.key, ())
 
     def _carry_to_exporter(self, command: CommandRow) -> bool:
         """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
@@ -367,6 +384,10 @@ class Worker:
         if State(member.row.state) in ENDED:
             if asked is not None:
                 commands.decline(asked.id, f"{asked.verb}: {member.row.name} is {member.row.state}")
+            return True
+        if self._reads.waits(member):
+            if asked is not None:
+                commands.carry_out(asked.id)
             return True
         if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow `clear`
             return False

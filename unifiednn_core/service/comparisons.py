@@ -15,6 +15,7 @@ from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions, require_baseline
+from unifiednn_core.spec import split
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow
@@ -57,7 +58,7 @@ class ComparisonService:
         require_baseline(mode)
         run, rows = self._store.runs.get(run_id)
         if (reason := _why_no_baseline(run)) is not None:
-            raise BadInput.of("Changed since", run_id, reason, "Submit it again, and run the baseline of that run.")
+            raise BadInput.of("No baseline", run_id, reason, "Submit it again, and run the baseline of that run.")
         found = None if fresh else self._submissions.usable_baseline(run, mode)
         if found is None:
             baseline, parts = self._submissions.baseline(run, rows, mode)
@@ -172,5 +173,8 @@ class ComparisonService:
 
 
 def _why_no_baseline(run: RunRow) -> str | None:
-    now = fingerprint(RunSpec.model_validate(run.spec), slot(run.device), run.threads or 1)
+    spec = RunSpec.model_validate(run.spec)
+    if (reason := split.why_no_baseline(spec.submodels)) is not None:
+        return reason
+    now = fingerprint(spec, slot(run.device), run.threads or 1)
     return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."

@@ -17,7 +17,8 @@ from unifiednn_core.machine.devices import devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
-from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
+from unifiednn_core.preflight.fixed_nodes import with_nodes
+from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, with_fixed_nodes
 from unifiednn_core.preflight.kept_check import check_once, checked_before
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
@@ -28,6 +29,7 @@ from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
+from unifiednn_core.spec import split
 from unifiednn_core.spec.devices import matches
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
@@ -100,6 +102,8 @@ class Submissions:
 
     def _judged(self, spec: RunSpec, report: CheckReport) -> CheckReport:
         """A report with all that changes by itself: measured memory and speeds, devices, rights."""
+        report = with_fixed_nodes(spec, report, self._measured)
+        spec = with_nodes(spec, report)
         found = forecast(spec, report, self._measured)
         late = self._deadline_findings(spec, report)
         own = (*own_findings(spec), *shared_findings(spec, self._actor))
@@ -126,7 +130,10 @@ class Submissions:
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
         findings = (*own_findings(spec), *shared_findings(spec, self._actor))
-        report = self._checked(spec, base, on_progress)
+        report = with_fixed_nodes(
+            spec, self._checked(spec, base, on_progress), self._measured, mode=mode, others=others
+        )
+        spec = with_nodes(spec, report)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -151,6 +158,7 @@ class Submissions:
         on_progress: Tell = untold,
     ) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a new run; raises `BadInput` with all findings."""
+        _require_equal(spec, mode)
         admitted = self.admit(spec, base, mode, on_warnings, on_progress=on_progress)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
@@ -177,7 +185,8 @@ class Submissions:
         return run, [submodel_row(run.id, place, spec, admitted) for place in range(len(spec.submodels))]
 
     def baseline(self, run: RunRow, rows: Sequence[SubModelRow], mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
-        """Rows of a new baseline of a run."""
+        """Rows of a new baseline of a run. Raises `BadInput` if there is none."""
+        _require_equal(RunSpec.model_validate(run.spec), mode)
         baseline, parts = as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
         baseline.submitter = self._actor.id
         for part, row in zip(parts, rows, strict=True):
@@ -296,6 +305,12 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def _require_equal(spec: RunSpec, mode: str) -> None:
+    """Raise `BadInput` if plain PyTorch has no equal of what a spec trains."""
+    if mode != HYBRID and (reason := split.why_no_baseline(spec.submodels)) is not None:
+        raise BadInput.of("No baseline", "submodels", reason, "Leave the baselines out, or remove 'split'.")
+
+
 def require_baseline(mode: str) -> None:
     """Raise `BadInput` for a mode that is not a kind of baseline."""
     if mode not in ALL_BASELINES:
@@ -326,7 +341,7 @@ def with_loading(spec: RunSpec, report: CheckReport) -> RunSpec:
 
 def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:
     """Row of the sub-model at index `place` of the spec."""
-    submodel = spec.submodels[place]
+    submodel = with_nodes(spec, admitted.report).submodels[place]
     facts = admitted.report.submodels[submodel.name]
     epochs = submodel.hyperparameters.epochs
     return SubModelRow(

@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec import split as splits
 from unifiednn_core.spec import sweep
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.spec.transforms import TransformSpecs
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -142,9 +144,20 @@ class SubModelSpec(_Part):
     start_from: StartSpec | None = None
     sweep_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
     """Name of the sweep that it is a member of."""
+    split: SplitSpec | None = None
+    """Where the network is cut into parts that train by themselves, and are joined when they have ended."""
+    part: Annotated[int, Field(ge=1, le=splits.MOST_PARTS)] | None = None
+    """Which part of a split network this is, counted from 1; None for the network that is joined of them."""
+    part_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
+    """Name of the network that the part belongs to."""
     owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
     """Owner of the sub-model, set by an operator; by default the owner of the model file."""
     hyperparameters: Hyperparameters = Hyperparameters()
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is a network that is joined of its parts."""
+        return self.split is not None and self.part is None
 
 
 class CheckpointSpec(_Part):
@@ -233,6 +246,11 @@ class RunSpec(_Part):
                 raise PydanticCustomError("unknown_name", message, context)
         return self
 
+    @model_validator(mode="after")
+    def _parts_of_splits(self) -> Self:
+        splits.require_parts(self.submodels)
+        return self
+
     def seed_of(self, submodel: SubModelSpec) -> int:
         """Seed of the sub-model's RNG and data order."""
         own = submodel.hyperparameters.seed
@@ -253,11 +271,13 @@ class RunSpec(_Part):
 
 
 def parse_run(data: object) -> RunSpec:
-    """Read a run from parsed JSON, with sweeps replaced by their members.
+    """Read a run from parsed JSON, with sweeps replaced by their members, and split networks by their parts.
 
     Raises `BadInput` with one finding per mistake.
     """
     data, findings = sweep.expanded(data, _is_submodel)
+    data, more = splits.expanded(data, _is_submodel)
+    findings += more
     try:
         spec = _parsed(RunSpec, data)
     except BadInput as error:

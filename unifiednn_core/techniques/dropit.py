@@ -9,12 +9,14 @@ ReLU and pooling need of it, exactly; it packs for all layers at once; and where
 the tensor to the layers, too.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from unifiednn_core.techniques.compression import INTEGERS, LEAST_ELEMENTS, MOST_SHARE, Places, pack_need
+from unifiednn_core.techniques.bits import places_of
+from unifiednn_core.techniques.compression import INTEGERS, LEAST_ELEMENTS, MOST_SHARE, Places, pack_need, sampled
 from unifiednn_core.techniques.needs import INPUTS, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 
@@ -44,7 +46,7 @@ class Dropping:
         if not self.shared:
             return _Indexed.at(_sizes(flat).topk(count, sorted=False).indices, flat)
         if by_index:
-            return _Indexed.at(largest(flat, count).nonzero().view(-1), flat)
+            return _Indexed.at(places_of(largest(flat, count)), flat)
         if count * size_bytes + flat.numel() / 8 > MOST_SHARE * flat.nbytes:
             return None
         return Places.at(largest(flat, count), flat, complete=False)
@@ -53,15 +55,27 @@ class Dropping:
 def largest(flat: Tensor, count: int) -> Tensor:
     """Where the `count` largest elements are, by absolute value; of equal ones the first, and no zeros. Bool."""
     sizes = _sizes(flat)
-    if flat.device.type == "cpu":
-        least = torch.kthvalue(sizes, flat.numel() - count + 1).values
-    else:  # torch warns of kthvalue there
-        least = sizes.topk(count, sorted=False).values.amin()
+    if int(sizes.count_nonzero()) <= count:
+        return sizes > 0
+    least = _least(sizes, count)
     places = sizes > least
-    if int(least) > 0:
-        equal = (sizes == least).nonzero().view(-1)
-        places[equal[: count - int(places.count_nonzero())]] = True
+    equal = places_of(sizes == least)
+    places[equal[: count - int(places.count_nonzero())]] = True
     return places
+
+
+def _least(sizes: Tensor, count: int) -> Tensor:
+    """Return the smallest of the `count` largest numbers; a sample tells between which two it is."""
+    if sizes.device.type != "cpu":  # fast, and torch warns of kthvalue there
+        return sizes.topk(count, sorted=False).values.amin()
+    few = sampled(sizes).sort(descending=True).values
+    rank, margin = count * len(few) // len(sizes), 2 * math.isqrt(len(few))
+    high, low = few[max(0, rank - margin)], few[min(len(few) - 1, rank + margin)]
+    near = sizes.index_select(0, places_of((sizes >= low) & (sizes <= high)))
+    wanted = count - int((sizes > high).count_nonzero())
+    if not 0 < wanted <= len(near):
+        near, wanted = sizes, count
+    return torch.kthvalue(near, len(near) - wanted + 1).values
 
 
 def _sizes(flat: Tensor) -> Tensor:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.unit.formats import kit
 from tests.unit.techniques.networks import EXAMPLES, GRAPHS, Residual, attention, convolutions, example, layers
 from unifiednn_core.formats.architectures import registry
+from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.spec.techniques import DropIT
 from unifiednn_core.techniques.build import NONE, Techniques, built
 from unifiednn_core.techniques.dropit import Dropping, _Indexed, largest
@@ -152,6 +154,23 @@ def test_the_largest_are_kept(count, keep, seed, ties):
     torch.testing.assert_close(published.unpack().abs().sort().values[-kept:], flat.abs().sort().values[-kept:])
 
 
+@pytest.mark.parametrize("kind", ["plain", "after relu", "in rows", "two values"])
+@pytest.mark.parametrize("keep", [0.01, 0.2, 0.6])
+def test_a_sample_that_misleads_costs_time_alone(kind, keep):
+    flat = torch.randn(40_961, generator=torch.Generator().manual_seed(0))
+    if kind == "after relu":
+        flat = flat.relu()
+    elif kind == "in rows":  # those that the sample sees are small
+        flat[:: max(1, len(flat) // 4096) | 1] *= 1e-3
+    elif kind == "two values":
+        flat = flat.sign()
+    count = int(len(flat) * keep)
+    places = largest(flat, count)
+    expected = flat.abs().topk(count).values
+    assert int(places.sum()) == int((expected > 0).sum())
+    assert torch.equal(flat[places].abs().sort(descending=True).values, expected[expected > 0])
+
+
 def test_weights_in_another_type_are_not_taken_for_inputs():
     network, inputs, targets = example(layers)()
     inputs = inputs[:, :, :8, :8].repeat(4, 1, 2, 2)  # 128 samples for 128 x 128 weights
@@ -177,3 +196,13 @@ def test_computed_weights_are_exact():
         return nn.Sequential(nn.Flatten(), nn.Linear(768, 64), nn.ReLU(), normed, nn.ReLU(), nn.Linear(64, 10))
 
     assert others(make, 0.05, "deduplicated") == {"5.weight"}
+
+
+def test_a_network_of_a_file_saves_as_much(tmp_path):
+    network, inputs, targets = example(convolutions)()
+    kit.export(tmp_path / "network.pt2", network, inputs)
+    of_file = ExportedFormat().read(tmp_path / "network.pt2", None).build()
+    asked = built([DropIT(keep=0.1)])
+    assert (
+        take_step(of_file, inputs, targets, asked).saved_bytes == take_step(network, inputs, targets, asked).saved_bytes
+    )

@@ -32,33 +32,39 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The program can be cut before operator `before`; results of the operators `crossing` are sent."""
+    """The program can be cut before operator `before`; the results of so many operators are sent."""
 
     before: int
-    crossing: tuple[int, ...] = ()
+    tensors: int = 0
     size_bytes: int = 0
 
 
-def cuts(graph: CostGraph, most_tensors: int = 1) -> tuple[Cut, ...]:
-    """List the places where at most so many tensors cross, and no unit is cut in two."""
+def cuts(graph: CostGraph, most_tensors: int = 1, *, may_tear: bool = False) -> tuple[Cut, ...]:
+    """List the places where at most so many tensors cross, and no unit is cut in two unless that `may_tear` them."""
     count = len(graph.ops)
-    torn = np.zeros(count + 1, int)
+    torn, tensors, sizes = (np.zeros(count + 1, np.int64) for _ in range(3))
     for unit in graph.units:
-        torn[unit[0] + 1] += 1
-        torn[unit[-1] + 1] -= 1
-    whole = torn.cumsum() == 0
-    found: list[Cut] = []
-    alive: dict[int, tuple[int, int]] = {}
-    for before in range(1, count):
-        reads = [edge for edge in graph.outgoing[before - 1] if edge.size_bytes]
+        _between(torn, unit[0] + 1, unit[-1], 1)
+    for number in range(count):
+        reads = [edge for edge in graph.outgoing[number] if edge.size_bytes]
         if reads:
-            alive[before - 1] = max(edge.target for edge in reads), max(edge.size_bytes for edge in reads)
-        for read in {edge.source for edge in graph.incoming[before - 1]}:
-            if read in alive and alive[read][0] < before:
-                del alive[read]
-        if len(alive) <= most_tensors and whole[before]:
-            found.append(Cut(before, tuple(alive), sum(size for _, size in alive.values())))
-    return tuple(found)
+            last = max(edge.target for edge in reads)
+            _between(tensors, number + 1, last, 1)
+            _between(sizes, number + 1, last, max(edge.size_bytes for edge in reads))
+    allowed = tensors.cumsum() <= most_tensors
+    if not may_tear:
+        allowed &= torn.cumsum() == 0
+    crossing, size_bytes = tensors.cumsum().tolist(), sizes.cumsum().tolist()
+    return tuple(Cut(at, crossing[at], size_bytes[at]) for at in range(1, count) if allowed[at])
+
+
+def crossing(graph: CostGraph, before: int) -> tuple[int, ...]:
+    """List the operators whose results are sent if the program is cut before this operator."""
+    return tuple(
+        number
+        for number in range(before)
+        if any(edge.target >= before and edge.size_bytes for edge in graph.outgoing[number])
+    )
 
 
 def stages(
@@ -69,17 +75,19 @@ def stages(
     most_tensors: int = 1,
     in_flight: Sequence[int] | None = None,
     link: Link | None = None,
+    may_tear: bool = False,
 ) -> tuple[Stage, ...]:
     """Cut a model in at most `devices` consecutive stages, by dynamic programming over `cuts`.
 
     The slowest stage is as fast as it can be. `caps` are bytes of each device, None for no limit. `in_flight` says
     for how many micro-batches each stage keeps activations (1 each); the graph is that of one micro-batch. With a
-    `link`, to receive counts as time of a stage where it takes longer than to compute. Raises `Infeasible`.
+    `link`, to receive counts as time of a stage where it takes longer than to compute. Where stages `may_tear` units
+    the result is a first guess, not a placement. Raises `Infeasible`.
     """
     limits, kept_for = list(caps or [None] * devices), list(in_flight or [1] * devices)
     if devices < 1 or len(limits) != devices or len(kept_for) != devices:
         raise ValueError(f"{devices} devices need one cap and one number in flight each")
-    places = [Cut(0), *_thinned(graph, cuts(graph, most_tensors)), Cut(len(graph.ops))]
+    places = [Cut(0), *_thinned(graph, cuts(graph, most_tensors, may_tear=may_tear)), Cut(len(graph.ops))]
     starts = np.array([place.before for place in places])
     passed_s = np.concatenate(([0.0], np.cumsum([*map(graph.op_s, range(len(graph.ops)))])))[starts]
     sending_s = np.array([link.seconds(place.size_bytes) if link else 0.0 for place in places])
@@ -114,9 +122,8 @@ def stages(
         if start < end:
             first, seconds = places[start], float(passed_s[end] - passed_s[start])
             size = needed(start, end, device)
-            found.append(
-                Stage(device, first.before, places[end].before - 1, seconds, size, first.crossing, first.size_bytes)
-            )
+            received = () if may_tear else crossing(graph, first.before)
+            found.append(Stage(device, first.before, places[end].before - 1, seconds, size, received, first.size_bytes))
         end = start
     return tuple(reversed(found))
 

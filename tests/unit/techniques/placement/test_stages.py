@@ -7,7 +7,7 @@ import pytest
 from tests.unit.techniques.placement.graphs import KIB, chain, random_graph
 from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.techniques.placement.graph import Link
-from unifiednn_core.techniques.placement.stages import cuts, stages
+from unifiednn_core.techniques.placement.stages import crossing, cuts, stages
 
 
 def seconds_of(first: int, behind: int, seconds: list[float]) -> float:
@@ -52,6 +52,6 @@ def test_a_slow_link_counts_as_time_of_the_stage_that_receives() -> None:
 def test_only_the_tensors_of_a_cut_cross_it_and_no_unit_is_torn(seed: int) -> None:
     graph = random_graph(seed)
     for cut in cuts(graph, 2):
-        crossing = {edge.source for edge in graph.edges if edge.source < cut.before <= edge.target and edge.size_bytes}
-        assert crossing == set(cut.crossing) and len(crossing) <= 2
+        sent = {edge.source for edge in graph.edges if edge.source < cut.before <= edge.target and edge.size_bytes}
+        assert sent == set(crossing(graph, cut.before)) and len(sent) == cut.tensors <= 2
         assert all((unit[0] < cut.before) == (unit[-1] < cut.before) for unit in graph.units)

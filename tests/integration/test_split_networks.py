@@ -1,0 +1,159 @@
+"""Networks that train as independent parts on synthetic intermediate labels, and are joined."""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tests.integration.conftest import wait_until
+from tests.integration.kit import CPU, dataset, definition, submodel_spec, vanilla
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.data.datasets import Dataset
+from unifiednn_core.engine.coded_step import STORED, codes_of
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.partition import part_of, stored_outputs
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.run import SubModelSpec, parse_run
+
+AT = ["2"]
+NETWORK = "plain"
+
+
+def specs(**split: Any) -> tuple[SubModelSpec, ...]:
+    """The parts of the network of this file, then the network."""
+    document = submodel_spec("mlp").model_dump(mode="json", exclude_none=True)
+    return parse_run({"submodels": [document | {"split": {"at": AT, **split}}]}).submodels
+
+
+def part(spec: SubModelSpec, data: ResidentData, given: Dataset | None = None) -> SubModel:
+    train = data.hold(spec.name, lambda: given or dataset())
+    return SubModel(spec, part_of(spec, definition(NETWORK), dataset()), seed=3, train=train, test=None, device=CPU)
+
+
+def trained(submodels: Sequence[SubModel]) -> dict[str, str]:
+    Engine(HybridModel(submodels), RoundRobin(), device=CPU).run()
+    return {one.name: state_sha256(one.module.state_dict()) for one in submodels}
+
+
+def plain_loop(spec: SubModelSpec) -> str:
+    """The left part by a plain loop on the codes: mean squared error, data order by the recipe."""
+    definition_of_part = part_of(spec, definition(NETWORK), dataset())
+    assert spec.split is not None and definition_of_part.part is not None and definition_of_part.part.ends is not None
+    rows = codes_of(definition_of_part.part.ends, definition_of_part.part.classes, spec.split, 1)
+    module, hyper, data = definition_of_part.build(), spec.hyperparameters, dataset()
+    optimizer = torch.optim.SGD(module.parameters(), lr=hyper.learning_rate)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(hyper.epochs):
+        for batch in torch.split(torch.randperm(data.samples, generator=generator), hyper.batch_size):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(module(data.first[batch]), rows[(data.targets[batch])]).backward()  # type: ignore[index, no-untyped-call]
+            optimizer.step()
+    return state_sha256(module.state_dict())
+
+
+def test_parts_know_nothing_of_each_other_and_leave_others_their_bits() -> None:
+    left, right, _ = specs()
+    data, other = ResidentData(CPU), submodel_spec("other")
+    alone = {name: sha256 for one in (left, right) for name, sha256 in trained([part(one, ResidentData(CPU))]).items()}
+    neighbour = SubModel(
+        other, definition(NETWORK), seed=3, train=data.hold("o", dataset), test=None, device=CPU
+    )  # fmt: skip
+    together = [part(left, data), part(right, data), neighbour]
+    seen: list[bool] = []
+    together[1].module.register_forward_pre_hook(lambda _, given: seen.extend(one.requires_grad for one in given))
+    storages = [{one.untyped_storage().data_ptr() for one in sub.module.parameters()} for sub in together]
+    assert not storages[0] & storages[1]
+    assert trained(together) == alone | {"other": vanilla(NETWORK, other)[0]}
+    assert alone["mlp-1"] == plain_loop(left)
+    assert seen and not any(seen), "no gradient flows back over the cut"
+    begun = {one.name: state_sha256(part(one, ResidentData(CPU)).module.state_dict()) for one in (left, right)}
+    assert all(alone[name] != begun[name] for name in begun)  # control: both did train
+
+
+def test_other_seeds_of_codes_train_other_parts() -> None:
+    shas = [trained([part(specs(seed=seed)[0], ResidentData(CPU))])["mlp-1"] for seed in (1, 1, 2)]
+    assert shas[0] == shas[1] != shas[2]
+
+
+def test_stored_outputs_are_those_of_the_trained_part_before() -> None:
+    left, right, _ = specs(labels="outputs")
+    first = part(left, ResidentData(CPU))
+    trained([first])
+    state = torch.get_rng_state()
+    weights: dict[str, Tensor] = {name: one.detach() for name, one in first.module.state_dict().items()}
+    stored = stored_outputs(right, definition(NETWORK), [weights], dataset(), CPU)
+    assert torch.equal(torch.get_rng_state(), state)
+    with torch.no_grad():
+        assert torch.equal(stored.inputs[STORED], first.module.eval()(dataset().first))
+    assert not stored.inputs[STORED].requires_grad
+    before = state_sha256(weights)
+    on_outputs = trained([part(right, ResidentData(CPU), stored)])
+    assert state_sha256(first.module.state_dict()) == before
+    assert on_outputs != trained([part(right, ResidentData(CPU))])  # control: codes are something else
+
+
+def test_targets_that_are_no_class_numbers_are_refused() -> None:
+    left, *_ = specs()
+    for targets in (torch.rand(37), torch.zeros(37, 6, dtype=torch.int64)):
+        with pytest.raises(BadInput, match="not one class number for each sample"):
+            part_of(left, definition(NETWORK), Dataset.of(dataset().first, targets))
+
+
+LAYERS: list[list[Any]] = [
+    ["Flatten"], ["Linear", {"in_features": 36, "out_features": 16}], ["ReLU"],
+    ["Linear", {"in_features": 16, "out_features": 16}], ["BatchNorm1d", {"num_features": 16}], ["ReLU"],
+    ["Linear", {"in_features": 16, "out_features": 8}],
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    document = {"format": "unifiednn-layers", "seed": 0, "layers": LAYERS}
+    (tmp_path / "mlp.json").write_text(json.dumps(document))
+    for name, seed in (("train", 0), ("test", 1)):
+        data = dataset(64, seed)
+        torch.save({"inputs": data.first, "targets": data.targets}, tmp_path / f"{name}.pt")
+    return tmp_path
+
+
+def asked(name: str, **more: Any) -> dict[str, Any]:
+    hyper = {"epochs": 2, "batch_size": 16, "learning_rate": 0.05, "seed": 1}
+    files = {"model": "mlp.json", "train_data": "train.pt", "test_data": "test.pt"}
+    return {"name": name, **files, "hyperparameters": hyper, **more}
+
+
+def test_the_owner_downloads_the_joined_network(folder: Path, service: Service) -> None:
+    """Two split networks in one run: one is joined of codes alone, one learns from outputs and recovers."""
+    split = {"at": ["2"]}
+    submodels = [asked("one", split=split), asked("two", split=split | {"labels": "outputs", "recovery_epochs": 1})]
+    spec = parse_run({"device": "cpu", "submodels": submodels})
+    with pytest.raises(BadInput, match="plain PyTorch has no equal"):
+        service.runs.submit(spec, folder, baselines=("sequential",))
+    run_id = service.runs.submit(spec, folder)
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
+    document: dict[str, Any] = service.runs.document(run_id)
+    assert document["status"] == "completed", document
+    assert service.comparisons.why_no_baseline(run_id) is not None
+    models = service.home.run(run_id) / "models"
+    for name in ("one", "two"):
+        parts = [load_file(models / f"{name}-{place}.safetensors") for place in (1, 2)]
+        whole = load_file(models / f"{name}.safetensors")
+        assert parts[0].keys() | parts[1].keys() == whole.keys() and not parts[0].keys() & parts[1].keys()
+        same = all(torch.equal((parts[0] | parts[1])[key], one) for key, one in whole.items())
+        assert same == (name == "one"), "recovery changes weights; without it they are those of the parts"
+        assert document["submodels"][name]["test_accuracy"] is not None
+        with zipfile.ZipFile(models / f"{name}.zip") as archive:
+            assert {f"{name}.safetensors", f"{name}.json", "layer_list.py", "load.py"} <= set(archive.namelist())
+    figures = document["submodels"]
+    assert (figures["one"]["steps"], figures["two"]["steps"]) == (0, 4)

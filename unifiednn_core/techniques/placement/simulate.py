@@ -1,0 +1,129 @@
+"""What a placement takes: when each operator runs, and the most memory on each device. A simulation; nothing runs.
+
+A task is the forward or the backward of an operator. Tasks are numbered in the order of the program: the forwards,
+then the backwards in reverse (`Tasks.backward`). A device does one task at a time. Tensors travel beside the work, each
+once to a device that needs it, and gradients back along each edge.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unifiednn_core.techniques.placement.graph import CostGraph, Link
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When each task starts and ends, in seconds."""
+
+    starts_s: Sequence[float]
+    ends_s: Sequence[float]
+
+    @property
+    def makespan_s(self) -> float:
+        """Until the last task has ended."""
+        return max(self.ends_s, default=0.0)
+
+
+class Tasks:
+    """The tasks of a graph, and which waits for which; made once for many placements."""
+
+    def __init__(self, graph: CostGraph):
+        self.graph, self.count = graph, len(graph.ops)
+        table = [(edge.source, edge.target, edge.size_bytes, edge.gradient_bytes, edge.kept) for edge in graph.edges]
+        columns = np.array(table, np.int64).reshape(-1, 5).T
+        self.source, self.target, self.size_bytes, self.gradient_bytes, self.kept = columns
+        self.seconds: list[float] = [op.forward_s for op in graph.ops]
+        waits = [(self.source, self.target, self.size_bytes)]
+        if graph.training:
+            self.seconds += [op.backward_s for op in reversed(graph.ops)]
+            ops, back = np.arange(self.count), self.gradient_bytes > 0
+            waits.append((ops, self.backward(ops), np.zeros_like(ops)))
+            ends = self.backward(self.target[back]), self.backward(self.source[back])
+            waits.append((*ends, self.gradient_bytes[back]))
+        before, after, sent_bytes = (np.concatenate(parts) for parts in zip(*waits, strict=True))
+        order = np.argsort(before, kind="stable")
+        self._before, self._after, self._sent_bytes = before[order], after[order], sent_bytes[order]
+        self._after_list = self._after.tolist()
+        self._first = np.searchsorted(self._before, np.arange(len(self.seconds) + 1)).tolist()
+        self._waiting = np.bincount(self._after, minlength=len(self.seconds)).tolist()
+        owners = [graph.storage(number) for number in range(self.count)]
+        self.owner = np.array(owners, np.int64)
+        fields = [(op.output_bytes, op.saved_bytes, op.keeps_output) for op in graph.ops]
+        self.output_bytes, self.saved_bytes, self.keeps_output = np.array(fields, np.int64).reshape(-1, 3).T
+        self.weights = [(weight.ops[0], weight.size_bytes) for weight in graph.weights]
+
+    def backward(self, ops: Numbers) -> Numbers:
+        """Return the backward tasks of operators, or the operators of backward tasks."""
+        return 2 * self.count - 1 - ops
+
+    def devices(self, device_of: Sequence[int]) -> Numbers:
+        """Return the device of each task."""
+        forward = np.asarray(device_of, np.int64)
+        return np.concatenate((forward, forward[::-1])) if self.graph.training else forward
+
+    def _sending_s(self, device: Numbers, link: Link) -> list[float]:
+        """Seconds from the end of a task until one that waits for it has its result; 0 on the same device."""
+        sent_s = link.latency_s + self._sent_bytes / link.bytes_per_s
+        found: list[float] = np.where(
+            (device[self._before] != device[self._after]) & (self._sent_bytes > 0), sent_s, 0.0
+        ).tolist()
+        return found
+
+    def list_schedule(self, device_of: Sequence[int], devices: int, link: Link) -> Times:
+        """Let each device take, of the tasks whose tensors are there, the one with the longest way to go."""
+        device = self.devices(device_of)
+        sending_s, seconds, count = self._sending_s(device, link), self.seconds, len(self.seconds)
+        first, after, on = self._first, self._after_list, device.tolist()
+        to_go_s = [0.0] * count
+        for task in reversed(range(count)):
+            longest_s = 0.0
+            for at in range(first[task], first[task + 1]):
+                longest_s = max(longest_s, sending_s[at] + to_go_s[after[at]])
+            to_go_s[task] = seconds[task] + longest_s
+        waiting, arrived_s = list(self._waiting), [0.0] * count
+        starts_s, ends_s = [0.0] * count, [0.0] * count
+        ready: list[list[tuple[float, int]]] = [[] for _ in range(devices)]
+        idle = [True] * devices
+        events = [(0.0, task) for task in range(count) if not waiting[task]]
+        while events:  # a task whose last tensor arrived, or -1 - device for a device that is done
+            now_s = events[0][0]
+            while events and events[0][0] == now_s:
+                _, what = heapq.heappop(events)
+                if what < 0:
+                    idle[-1 - what] = True
+                else:
+                    heapq.heappush(ready[on[what]], (-to_go_s[what], what))
+            for here in range(devices):
+                if not idle[here] or not ready[here]:
+                    continue
+                _, task = heapq.heappop(ready[here])
+                end_s = now_s + seconds[task]
+                starts_s[task], ends_s[task], idle[here] = now_s, end_s, False
+                heapq.heappush(events, (end_s, -1 - here))
+                for at in range(first[task], first[task + 1]):
+                    other = after[at]
+                    arrived_s[other] = max(arrived_s[other], end_s + sending_s[at])
+                    waiting[other] -= 1
+                    if not waiting[other]:
+                        heapq.heappush(events, (arrived_s[other], other))
+        return Times(starts_s, ends_s)
+
+    def program_order(self, device_of: Sequence[int], devices: int, link: Link) -> Times:
+        """Let each device do its tasks in the order of the program, as `execute` does: forward, then back."""
+        device = self.devices(device_of)
+        sending_s, on, count = self._sending_s(device, link), device.tolist(), len(self.seconds)
+        free_s, arrived_s = [0.0] * devices, [0.0] * count
+        starts_s, ends_s = [0.0] * count, [0.0] * count
+        for task, here in enumerate(on):
+            starts_s[task] = max(free_s[here], arrived_s[task])
+            ends_s[task] = free_s[here] = starts_s[task] + self.seconds[task]
+            for at in range(self._first[task], self._first[task + 1]):
+                other = self._after_list[at]
+                arrived_s[other] = max(arrived_s[other], ends_s[task] + sending_s[at])
+        return Times(starts_s, ends_s)
