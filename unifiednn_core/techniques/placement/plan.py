@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
 from unifiednn_core.techniques.placement.liveness import memory_bytes
-from unifiednn_core.techniques.placement.place import Placement
+from unifiednn_core.techniques.placement.place import PlacedOps
 from unifiednn_core.techniques.placement.simulate import Tasks
 
 
@@ -53,7 +53,7 @@ class PlacementPlan:
 
 
 def planned(
-    graph: CostGraph, placement: Placement, caps: Sequence[int | None], link: Link | None = None
+    graph: CostGraph, placement: PlacedOps, caps: Sequence[int | None], link: Link | None = None
 ) -> PlacementPlan:
     """Make the plan of a placement that `place` found under these caps with this link."""
     tasks, device_of, count = Tasks(graph), placement.device_of, len(graph.ops)
