@@ -48,7 +48,7 @@ def cut(
     owner_of: Mapping[str, str],
     devices: Sequence[torch.device],
 ) -> CutGraph:
-    """CutGraph a graph over the weights of a module; `device_of` and `owner_of` say where each node and its memory is."""
+    """Cut a graph over the weights of a module; `device_of` and `owner_of` say where each node and its memory is."""
     makers: list[_Maker] = []
     made_by: dict[Key, _Maker] = {}
     changes: dict[str, int] = {}
