@@ -66,6 +66,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "tensorboard": lambda s, run, name: s.exports.tensorboard(run, Path("/nowhere")),
     "tensorboard_zip": lambda s, run, name: s.exports.tensorboard_zip(run),
     "mlflow": lambda s, run, name: s.exports.mlflow(run, "/nowhere"),
+    "wandb": lambda s, run, name: s.exports.wandb(run, Path("/nowhere")),
     "deletion": lambda s, run, name: s.runs.deletion(run),
     "delete_run": lambda s, run, name: s.runs.delete_run(run),
     "lineage": lambda s, run, name: s.library.lineage(run, name),
@@ -77,7 +78,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
-HERE = {"download", "download_checkpoint", "tensorboard", "mlflow"}
+HERE = {"download", "download_checkpoint", "tensorboard", "mlflow", "wandb"}
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
 
 
