@@ -11,13 +11,16 @@ from tests.integration.conftest import wait_until, write_spec
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset
+from unifiednn_core.engine.orders import SetDevices
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.preflight import check as check_room
 from unifiednn_core.preflight import client, forecast
 from unifiednn_core.preflight.trial import OutOfTime
+from unifiednn_core.runtime.worker import order_of
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import RunSpec, load_run, parse_run
+from unifiednn_core.web.api_runs import SubModelChanges, change_submodel
 
 EPOCHS = {"lenet": 1, "resnet": 1, "transformer": 1}
 
@@ -178,3 +181,43 @@ def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Se
         assert prediction is not None
         measured.append([part.measured for part in prediction.submodels])
     assert measured == [[False], [True]]
+
+
+def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_change(
+    idle: Service, demo: RunSpec
+) -> None:
+    """The fewest that fit; then other devices for them, as far as there is memory, by every way to ask."""
+    [transformer] = [part for part in demo.submodels if part.name == "transformer"]
+
+    def asked(limit_bytes: int | None, **nodes: object) -> RunSpec:
+        hyper = transformer.hyperparameters.model_dump(mode="json")
+        hyper["techniques"] = [{"name": "virtual_nodes", **nodes}] if nodes else []
+        part = transformer.model_dump(mode="json") | {"hyperparameters": hyper}
+        document = demo.model_dump(mode="json") | {"submodels": [part], "memory_limit_bytes": limit_bytes}
+        return parse_run(document)
+
+    prediction = idle.runs.check(asked(None)).prediction
+    assert prediction is not None
+    limited = asked(prediction.peak_bytes - 1, nodes="fit")
+    report = idle.runs.check(limited)
+    found = report.submodels["transformer"].nodes
+    assert not report.has_errors and found is not None and found.nodes > 1
+    runs = [idle.store.runs.get(idle.runs.submit(limited))[0] for _ in range(2)]
+    [technique] = runs[0].spec["submodels"][0]["hyperparameters"]["techniques"]
+    assert technique == {"name": "virtual_nodes", "nodes": found.nodes, "devices": 1}
+    roomy = idle.store.runs.get(idle.runs.submit(asked(None, nodes="fit")))[0]
+    assert runs[0].fingerprint == runs[1].fingerprint != roomy.fingerprint
+    assert roomy.spec["submodels"][0]["hyperparameters"]["techniques"][0]["nodes"] == 1
+
+    run_id = idle.runs.submit(asked(None, nodes=4, devices=2))
+    idle.runs.set_devices(run_id, "transformer", 3)
+    change_submodel(idle, run_id, "transformer", SubModelChanges(devices=4))
+    first = idle.store.commands.open(run_id)[0]
+    assert order_of(first, "transformer") == SetDevices("transformer", 3, first.id)
+    idle.store.commands.settle_unclaimed()
+    [technique] = idle.store.runs.get(run_id)[0].spec["submodels"][0]["hyperparameters"]["techniques"]
+    assert (technique["nodes"], technique["devices"]) == (4, 4)
+    with pytest.raises(BadInput, match="at most 64"):
+        idle.runs.set_devices(run_id, "transformer", 65)
+    with pytest.raises(BadInput, match="no virtual nodes"):
+        idle.runs.set_devices(idle.runs.submit(asked(None)), "transformer", 2)

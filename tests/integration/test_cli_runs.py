@@ -288,6 +288,7 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
         ("edit RUN lenet --priority 99999999", "cannot be 99999999"),
         ("edit RUN nobody --priority 1", "no sub-model 'nobody'"),
         ("edit RUN lenet --deadline-s -5", "cannot be -5"),
+        ("edit RUN lenet --devices 2", "lenet has no virtual nodes"),
         ("add RUN nowhere.json", "cannot be read"),
         ("checkpoint RUN lenet", "has no checkpoint yet"),
         ("checkpoint RUN nobody", "no sub-model 'nobody'"),

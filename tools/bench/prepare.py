@@ -91,6 +91,7 @@ def _submodel(task: Task, scale: Scale, train: str, test: str) -> SubModelSpec:
             learning_rate=task.learning_rate,
             lr_scheduler=None if decay is None else LRSchedulerSpec(name="exponential", args={"gamma": decay}),
             seed=task.seed,
+            techniques=list(task.techniques),  # type: ignore[arg-type]  # by their names
         ),
         scale=scaling.get("scale"),
         mean=scaling.get("mean"),

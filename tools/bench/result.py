@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 
+from tools.bench import figure14, paper
 from tools.bench.networks import NETWORKS
 from tools.bench.prepare import Prepared
 from tools.bench.runner import BenchRepeats
@@ -48,6 +49,7 @@ def document(scenario: Scenario, measured: BenchRepeats, asked: Mapping[str, Any
         for prepared, found in measured.cases
         for threshold in prepared.case.thresholds
     ]
+    more = {"tables": figure14.tables(cases, paper.read())} if scenario.name == figure14.NAME else {}
     return {
         "bench": scenario.name,
         "scale": scenario.scale,
@@ -61,6 +63,7 @@ def document(scenario: Scenario, measured: BenchRepeats, asked: Mapping[str, Any
         "thresholds": thresholds,
         "notes": notes,
         "cases": cases,
+        **more,
     }
 
 

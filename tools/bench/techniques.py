@@ -37,20 +37,24 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.check import check
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.report import SubModelReport
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.techniques import TECHNIQUES, name_of
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 Asked = tuple[Mapping[str, Any], ...]
 """The techniques of one row, as a spec writes them."""
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "compression": ({}, {"bfloat16": True}),
+    "virtual_nodes": ({"nodes": 2}, {"nodes": 8}, {"nodes": 4, "shares": [5, 1, 1, 1]}),
     "dropit": ({"keep": 0.1}, {"keep": 0.2}, {"keep": 0.1, "form": "published"}),
 }
 """Parameters with which a technique is measured, by its name."""
-TOGETHER: tuple[Asked, ...] = (({"name": "compression"}, {"name": "dropit", "keep": 0.1}),)
+TOGETHER: tuple[Asked, ...] = (
+    ({"name": "compression"}, {"name": "dropit", "keep": 0.1}),
+    ({"name": "virtual_nodes", "nodes": 4}, {"name": "compression"}),
+)
 """Several techniques at once."""
 PLAIN, COMPANION = "plain", "companion"
 _SEED = 7

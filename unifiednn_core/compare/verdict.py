@@ -7,7 +7,7 @@ from unifiednn_core.base.units import percent_text
 from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, Mode, is_concurrent
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, TECHNIQUES_ALONE, Mode, is_concurrent
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.techniques import lossy_of
@@ -22,7 +22,6 @@ OTHER_WORK = 0.1
 """Difference of the arms in the share of processors that other work used, above which a note names it."""
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
-_DELAYED = "weights are not compared: PipeDream trains with weights of earlier steps, cut by measured times"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",
@@ -185,14 +184,12 @@ def _queued(hybrid: Arm) -> bool:
 def _verdict(
     mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView
 ) -> Verdict:
-    withheld, lossy = _withheld(mode, hybrid, baseline), lossy_of(of.spec)
+    withheld, lossy = _withheld(mode, hybrid, baseline), _lossy(mode, hybrid, of)
     same = None if baseline is None else _identical(hybrid, baseline, lossy)
     if baseline is not None:
         notes = (*notes, *_judged(lossy, hybrid, baseline))
     if same is not None and _is_fast(of):
         same, notes = None, (*notes, _ROUNDED)
-    if baseline is not None and mode == PIPEDREAM:
-        same, notes = None, (*notes, _DELAYED)
     if same is not None and hybrid.kinds:
         kinds = f"it trained on {len(hybrid.kinds)} kinds of device ({'; '.join(hybrid.kinds)})"
         same, notes = None, (*notes, f"weights are not compared: {kinds}, which round differently")
@@ -223,6 +220,13 @@ def _verdict(
         lossy=() if baseline is None else tuple(lossy),
         notes=tuple(notes),
     )
+
+
+def _lossy(mode: Mode, hybrid: Arm, of: RunView) -> dict[str, tuple[str, ...]]:
+    """What keeps the weights of which sub-models from having the same bits in both arms."""
+    if mode == PIPEDREAM:  # it trains with weights of earlier steps, in stages cut by measured times
+        return {part.name: ("PipeDream",) for part in hybrid.submodels}
+    return {} if mode == TECHNIQUES_ALONE else lossy_of(of.spec)  # the same techniques do the same in both arms
 
 
 def _judged(lossy: Mapping[str, Sequence[str]], hybrid: Arm, baseline: Arm) -> Iterable[str]:

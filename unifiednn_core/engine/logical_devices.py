@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 from unifiednn_core.engine.device import own_stream
@@ -30,8 +31,12 @@ class LogicalDevices:
         """Do at most one piece of work per device at once; the results are in its order, as soon as all are done.
 
         On CUDA the work waits for the stream of the caller, which then waits for the work. Raises what the first piece
-        raises, once all have ended.
+        raises, once all have ended. Where a mode of torch looks at each operator of the caller, the caller does all the
+        work.
         """
+        if is_in_torch_dispatch_mode():
+            yield from [one() for one in work]
+            return
         stream = torch.cuda.current_stream() if device_type == "cuda" else None
         run = partial(_run, threads=torch.get_num_threads(), caller=stream)
         futures = [self._pool.submit(run, one, place) for place, one in enumerate(work)]
@@ -44,7 +49,7 @@ class LogicalDevices:
 
 def may_compute_at_once(module: nn.Module, techniques: Techniques) -> bool:
     """Whether several threads may run a network at once: nothing of it changes when it runs forward."""
-    if techniques.checkpointing is not None:  # it gives layers another forward for the time of a part
+    if techniques.in_steps:  # one gives layers another forward for the time of a part, another has one budget
         return False
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
     return not hooked and next(module.buffers(), None) is None

@@ -1,4 +1,5 @@
 """The memory allocator of training workers: tcmalloc or mimalloc where the machine has one, else that of the C library.
+The server keeps that of the C library, with other settings.
 
 glibc keeps about a fifth of a worker's peak for later, in pieces of any size; these two keep less, and take no more
 processor time. A worker gets it by LD_PRELOAD, which decides over all libraries of a process, torch's among them.
@@ -20,6 +21,8 @@ SYSTEM = "system"
 GLIBC, TCMALLOC, MIMALLOC = "glibc", "tcmalloc", "mimalloc"
 _PRELOAD = "LD_PRELOAD"
 _PATIENCE_S = 10.0
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
+_RETURNED_BYTES = 128 * 1024
 _FILES: Final = {"libtcmalloc_minimal.so.4": TCMALLOC, "libmimalloc.so.3": MIMALLOC, "libmimalloc.so.2": MIMALLOC}
 """In order of preference; docs/LOG.md says what was measured."""
 
@@ -90,6 +93,20 @@ def release() -> None:
     """Return what the allocator keeps to the system; does nothing with an unknown one."""
     if (found := _releasing()) is not None:
         found[1](*found[0].arguments)
+
+
+def return_early() -> None:
+    """Have glibc keep little for later in this process; does nothing with another allocator.
+
+    A server starts a thread for each update of each page. glibc gives threads heaps of their own and, after the first
+    large block is freed, puts large blocks there too. These heaps fill with gaps and grow as viewers come and go.
+    """
+    if of_this_process() == GLIBC:
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_ARENA_MAX, 1)
+        # A threshold that is set stays as it is.
+        mallopt(_M_MMAP_THRESHOLD, _RETURNED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _RETURNED_BYTES)
 
 
 @cache

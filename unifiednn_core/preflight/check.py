@@ -18,12 +18,14 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight import savings
+from unifiednn_core.preflight.budget_findings import budget_findings
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
@@ -175,7 +177,7 @@ def _check_submodel(
     on_hyper = hyper_findings(submodel, train, test)
     findings += [finding for finding in on_hyper if finding.severity == "error"]
     findings += precision_findings(submodel, device)
-    step_s = evaluation_s = 0.0
+    step_s, evaluation_s, part_times_s, least_part = 0.0, 0.0, tuple[dict[int, float], ...](), 1
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     without: WithoutTechniques | None = None
     if start is not None:
@@ -200,15 +202,19 @@ def _check_submodel(
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
+            if memory is not None:
+                findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
             memory = memory and split_need(memory, submodel, definition, trial)
             doubts = done.doubts
             if device == "cpu" and memory is not None:
                 say("Timing a step of")
                 step_s, evaluation_s = _timed(trial, done)
+                part_times_s = measured_times(trial, done)
             if submodel.hyperparameters.techniques and memory is not None:
                 say("Measuring the techniques of")
                 without = _without_techniques(trial, done, device, hashes, streamed=streamed)
                 findings += savings.useless(trial, memory, without)
+            least_part = least_part_of(trial, done)
     findings += [
         *unmapped,
         *on_file,
@@ -231,6 +237,8 @@ def _check_submodel(
         streamed=streamed,
         seconds_per_step=step_s + evaluation_s or None,
         evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
+        least_part=least_part,
+        part_times_s=part_times_s,
         without_techniques=without,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))

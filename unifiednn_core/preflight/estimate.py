@@ -25,6 +25,7 @@ from unifiednn_core.scheduling.line import COMPANY_SHARE, Need
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
 from unifiednn_core.spec.run import is_concurrent
+from unifiednn_core.spec.techniques import VirtualNodes
 
 # A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
 # (`engine.device.warm_up`), until one of this machine and version has been measured. CPU: resident, by allocator, with
@@ -66,6 +67,13 @@ class Part(BaseModel, frozen=True, extra="forbid"):
         """The sub-model with another batch size or split, without a measurement."""
         need = self.need.changed(batch_size=batch_size, batch_split=batch_split)
         return self.model_copy(update={"need": need, "measured_bytes": None})
+
+    def with_nodes(self, nodes: VirtualNodes) -> "Part":
+        """The sub-model with these virtual nodes; it keeps its measurement if they need what they did."""
+        changed = self.need.cut(nodes.proportions).with_devices(nodes.devices)
+        if changed.transient_bytes == self.need.transient_bytes:
+            return self
+        return self.model_copy(update={"need": changed, "measured_bytes": None})
 
     def with_split(self, batch_split: int) -> "Part":
         """The sub-model with this batch split; it keeps its measurement if that does not change."""

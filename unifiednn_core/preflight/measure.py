@@ -7,6 +7,8 @@ the activations.) A whole batch that costs little is run as well, and its own co
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -14,17 +16,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.logical_devices import may_compute_at_once
 from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.formats.draws import draws
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
+from unifiednn_core.scheduling.peaks import POINTS, coarse, falls_of
 from unifiednn_core.spec.choices import CLASSIFICATION
 from unifiednn_core.spec.hyperparameters import Hyperparameters
+from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import lengths
 
 # Blocks in which torch's allocators hand out memory.
@@ -62,8 +66,22 @@ def measure(
 ) -> MemoryNeed:
     """Memory of a sub-model on a device of this type; `hashes` name its data sets, training data first.
 
-    This trains the network further; the default RNG stays the same.
+    This trains the network further; the default RNG stays the same. A step with offload is measured with all saved
+    tensors away and with none; between the two the budget decides. On a CPU, which is the host, all count.
     """
+    techniques = tried.techniques
+    if (offload := techniques.offload) is None:
+        return _measured(trial, tried, device_type, hashes, streamed=streamed)
+    resident = replace(tried, techniques=replace(techniques, offload=None))
+    need = _measured(trial, resident, device_type, hashes, streamed=streamed)
+    if device_type == "cpu":
+        return need
+    away = replace(tried, techniques=replace(techniques, offload=offload.unlimited()))
+    least = _measured(trial, away, device_type, hashes, streamed=streamed)
+    return least if offload.budget_bytes is None else least.within(need, offload.budget_bytes + _order_bytes(trial))
+
+
+def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str], *, streamed: bool) -> MemoryNeed:
     hyper, batch_size = trial.spec.hyperparameters, min(trial.spec.hyperparameters.batch_size, trial.train.samples)
     costly = trial.definition.weights_bytes > LARGE_WEIGHTS_BYTES or tried.cpu_s_per_sample * SMALL_BATCH > SLOW_CPU_S
     few = FEWEST_SAMPLES if costly else min(SMALL_BATCH, batch_size // 2)
@@ -82,7 +100,9 @@ def measure(
     data_bytes: dict[str, int] = {}
     for sha256, size in zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True):
         data_bytes[sha256] = max(size, data_bytes.get(sha256, 0))  # training and test data may be one file
-    order_bytes = _INDEX_BYTES * trial.train.samples  # the permutation of an epoch
+    order_bytes = _order_bytes(trial)
+    step = [size + order_bytes for size in _step_of_one_part(hyper, at[batch_size])]
+    falls = falls_of(step, counted.places)
     return MemoryNeed(
         weights_bytes=counted.weights_bytes,
         gradients_bytes=counted.gradients_bytes,
@@ -90,25 +110,29 @@ def measure(
         transient_bytes=0,
         data=data_bytes,
         batch_size=batch_size,
-        batch_split=min(sum(hyper.shares), batch_size),
-        largest_share=max(hyper.shares),
         nodes=hyper.nodes is not None,
-        at_once=_at_once(hyper, tried),
+        devices=1 if hyper.nodes is None else hyper.nodes.devices,
+        at_once=not (tried.step.draws or draws(tried.module)) and may_compute_at_once(tried.module, tried.techniques),
         # Like a later part of a batch, a later batch of a step meets the gradients of those before it.
         whole={size: peak[1 if hyper.accumulation_steps > 1 else 0] + order_bytes for size, peak in peaks.items()},
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         leaves=tried.techniques.leaves,
         fitted=not cheap,
-    ).changed()
+        curve=coarse(step) if step else (),
+        falls=falls[:: -(-len(falls) // POINTS) or 1],
+    ).cut(hyper.shares)
 
 
-def _at_once(hyper: Hyperparameters, tried: Tried) -> int:
-    """Parts of a batch that logical devices compute at once."""
-    in_turn = tried.step.draws or draws(tried.module) or not may_compute_at_once(tried.module, tried.techniques)
-    if hyper.nodes is None or in_turn:
-        return 1
-    return min(hyper.nodes.devices, len(hyper.shares))
+def _step_of_one_part(hyper: Hyperparameters, moments: Moments) -> list[int]:
+    """Bytes after each operator of a step; empty if a batch is computed in parts, or its moments are not known."""
+    several = hyper.nodes is not None or sum(hyper.shares) * hyper.accumulation_steps > 1
+    return [] if several or len(moments.first) == 1 else [*moments.first, *moments.update]
+
+
+def _order_bytes(trial: Trial) -> int:
+    """Bytes of the permutation of an epoch."""
+    return _INDEX_BYTES * trial.train.samples
 
 
 def _read_ahead(trial: Trial) -> list[int]:
@@ -159,6 +183,8 @@ class _Counted:
         sets = [data for data in (trial.train, trial.test) if data is not None]
         self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
+        self.places: list[tuple[str, int]] = []
+        """Parameters, and how many moments of the first part are over when each has its gradient."""
 
     def settle(self, size: int) -> None:
         """Take a step, after which everything that stays is there and counted; learn its size."""
@@ -178,13 +204,28 @@ class _Counted:
         with self._live:
             optimizer.zero_grad(set_to_none=True)
             learn = partial(self._learn, size)
-            first, second, update = (self._timeline(work) for work in (learn, learn, self._update))
+            with self._noting_places():
+                first = self._timeline(learn)
+            second, update = (self._timeline(work) for work in (learn, self._update))
             gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
             self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
             del gradients
             optimizer.zero_grad(set_to_none=True)
             evaluation = self._timeline(lambda: self._evaluate(size))
         return Moments(first, second, update, evaluation)
+
+    @contextmanager
+    def _noting_places(self) -> Iterator[None]:
+        places = self.places = []
+
+        def note(name: str, _: Tensor) -> None:
+            places.append((name, len(self._live.timeline)))
+
+        named = [(name, one) for name, one in self.tried.module.named_parameters() if one.requires_grad]
+        hooks = [_when_learnt(one, partial(note, name)) for name, one in named]
+        yield
+        for hook in hooks:
+            hook.remove()
 
     def _update(self) -> None:
         self.tried.optimizer.step()
@@ -223,6 +264,12 @@ class _Counted:
     def _score(self, outputs: tuple[Tensor, ...], batch: Batch) -> None:
         if self.trial.spec.hyperparameters.criterion in CLASSIFICATION and batch.targets is not None:
             (self.tried.step.scores(outputs).detach().argmax(1) == batch.targets).sum()
+
+
+def _when_learnt(parameter: Tensor, told: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call `told` whenever backward has the gradient of a parameter."""
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(told)  # type: ignore[no-untyped-call]
+    return handle
 
 
 def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:

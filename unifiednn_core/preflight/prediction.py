@@ -3,9 +3,13 @@
 The need counts only tensors, as `live_bytes` does.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
+
+from unifiednn_core.scheduling.peaks import Fall
 
 
 class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
@@ -25,8 +29,10 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     largest_share: int = 1
     nodes: bool = False
     """Whether virtual nodes cut the batch."""
-    at_once: int = 1
-    """Parts that are computed at once, each by a logical device."""
+    devices: int = 1
+    """Logical devices of its virtual nodes."""
+    at_once: bool = False
+    """Whether they compute at once."""
     whole: dict[int, int] = {}
     """Transient bytes of a step by the size of its batch, if the batch is not split."""
     parts: dict[int, int] = {}
@@ -35,6 +41,10 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     """Transient bytes of an evaluation by the size of its batch, which is never split; empty without test data."""
     leaves: bool = False
     """Whether weights and optimizer state are on a GPU only during its turns."""
+    curve: tuple[int, ...] = ()
+    """Bytes during a step at a few of its moments, with gradients; empty if a batch is computed in parts."""
+    falls: tuple[Fall, ...] = ()
+    """Where a step comes down from its peak; empty as `curve` is."""
     fitted: bool = False
     """Whether the figures at the full batch are extrapolated, because the full one was too costly to try."""
 
@@ -42,13 +52,40 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
         """Transient bytes with another batch size or split; a size that is not in the tables counts as the next one."""
         size = min(batch_size, -(-batch_size // batch_split) * self.largest_share)
         step = _at(self.whole if size == batch_size else self.parts, size)
-        step = self.at_once * step + (self.at_once - 1) * self.gradients_bytes
+        more = min(self.devices, batch_split) - 1 if self.at_once else 0
+        step += more * (step + self.gradients_bytes)
         return max(step, _at(self.evaluation, batch_size) if self.evaluation else 0)
+
+    def step_of(self, batch_split: int) -> int:
+        """Transient bytes of a step alone, with another split."""
+        return self.model_copy(update={"evaluation": {}}).transient_of(self.batch_size, batch_split)
+
+    def within(self, resident: "MemoryNeed", budget_bytes: int) -> "MemoryNeed":
+        """The need of steps that keep as much on the device as a budget allows: from this one up to `resident`."""
+
+        def filled(least: dict[int, int], most: dict[int, int]) -> dict[int, int]:
+            return {size: max(least_bytes, min(most[size], budget_bytes)) for size, least_bytes in least.items()}
+
+        tables = {"whole": filled(self.whole, resident.whole), "parts": filled(self.parts, resident.parts)}
+        return self.model_copy(update=tables).changed()
+
+    def cut(self, shares: Sequence[int]) -> "MemoryNeed":
+        """The need with other shares of virtual nodes."""
+        whole = math.gcd(*shares)
+        split = min(sum(shares) // whole, self.batch_size)
+        return self.model_copy(update={"batch_split": split, "largest_share": max(shares) // whole}).changed()
+
+    def with_devices(self, devices: int) -> "MemoryNeed":
+        """The need with another number of logical devices."""
+        return self.model_copy(update={"devices": devices}).changed()
 
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "MemoryNeed":
         """The need with another batch size or split."""
         size, split = batch_size or self.batch_size, batch_split or self.batch_split
-        changes = {"batch_size": size, "batch_split": split, "transient_bytes": self.transient_of(size, split)}
+        changes: dict[str, object] = {"batch_size": size, "batch_split": split}
+        changes["transient_bytes"] = self.transient_of(size, split)
+        if (size, split) != (self.batch_size, self.batch_split):
+            changes |= {"curve": (), "falls": ()}
         return self.model_copy(update=changes)
 
 

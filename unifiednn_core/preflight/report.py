@@ -42,6 +42,13 @@ class WithoutTechniques(BaseModel, frozen=True, extra="forbid"):
     """Without any, with its share of the evaluations; None where no step was timed."""
 
 
+class NodesReport(BaseModel, frozen=True, extra="forbid"):
+    """Virtual nodes that a spec leaves open, as numbers."""
+
+    nodes: int
+    shares: list[int] | None = None
+
+
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Network, data and memory need of one sub-model."""
 
@@ -64,6 +71,12 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """As timed on a CPU, with its share of the evaluations; None on a GPU, and if no step could be timed."""
     evaluation_share: float = 0.0
     """Part of these seconds that evaluations take."""
+    least_part: int = 1
+    """Samples that a part of a batch has to have, unless it was tried with fewer."""
+    part_times_s: tuple[dict[int, float], ...] = ()
+    """Seconds of a part by its samples, for each logical device; empty unless shares are to be measured."""
+    nodes: NodesReport | None = None
+    """Virtual nodes, where the spec leaves them open."""
     without_techniques: WithoutTechniques | None = None
     """None without techniques, and if this could not be measured."""
 

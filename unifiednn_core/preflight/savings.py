@@ -8,7 +8,7 @@ from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import WithoutTechniques
 from unifiednn_core.preflight.trial import Trial, Tried
-from unifiednn_core.spec.techniques import Technique, name_of
+from unifiednn_core.spec.techniques import Technique, VirtualNodes, name_of
 from unifiednn_core.techniques.build import built
 
 LEAST_SHARE = 0.02
@@ -37,7 +37,7 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
     """A warning for each technique that should save memory of a step and does not."""
     if found is None:
         return []
-    asked = [one for one in trial.spec.hyperparameters.techniques if one.saves == "step"]
+    asked = [one for one in trial.spec.hyperparameters.techniques if one.saves == "step" and not _is_open(one)]
     pairs = [(one, memory.transient_bytes, found.without_one[_name(one)]) for one in asked]
     return [
         Finding(
@@ -45,7 +45,7 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
             title="Technique saves nothing",
             field=trial.place("hyperparameters.techniques"),
             message=_message(trial, one, with_bytes, without_bytes),
-            remedy="Leave it out.",
+            remedy=one.remedy,
         )
         for one, with_bytes, without_bytes in pairs
         if with_bytes > (1 - LEAST_SHARE) * without_bytes
@@ -59,6 +59,11 @@ def _message(trial: Trial, technique: Technique, with_bytes: int, without_bytes:
         return f"{technique.title} makes {of_what} larger ({sizes})."
     saved = percent_text(1 - with_bytes / without_bytes) if without_bytes else percent_text(0.0)
     return f"{technique.title} saves {saved} of {of_what} ({sizes})."
+
+
+def _is_open(technique: Technique) -> bool:
+    """Whether it saves as much as is left to it."""
+    return isinstance(technique, VirtualNodes) and technique.is_open
 
 
 def _name(technique: Technique) -> str:

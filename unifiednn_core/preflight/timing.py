@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -23,11 +24,7 @@ def timed(trial: Trial, tried: Tried) -> tuple[float, float]:
     hyper, step = trial.spec.hyperparameters, tried.step
 
     def learn(size: int) -> None:
-        batch = step.prepare(trial.train.batch(torch.arange(size) % trial.train.samples), training=True)
-        tried.optimizer.zero_grad(set_to_none=True)
-        with tried.techniques.part(tried.module, batch.tensors):
-            outputs = step.forward(tried.module, batch)
-            step.loss(tried.criterion, outputs, batch).backward()  # type: ignore[no-untyped-call]
+        _learn(trial, tried, size)
         tried.optimizer.step()
 
     @torch.no_grad()
@@ -48,6 +45,23 @@ def timed(trial: Trial, tried: Tried) -> tuple[float, float]:
         evaluation_s = _seconds(lambda: evaluate(size)) * trial.test.samples / size
         tried.module.train()
     return step_s, evaluation_s / hyper.steps_per_epoch(trial.train.samples)
+
+
+def part_times(trial: Trial, tried: Tried) -> dict[int, float]:
+    """Seconds of forward and backward of a part, by its samples: a quarter of the batch, a half, and all of it."""
+    whole = min(trial.spec.hyperparameters.batch_size, trial.train.samples)
+    sizes = {max(trial.batch_size, -(-whole // parts)) for parts in (4, 2, 1)}
+    with torch.random.fork_rng(devices=[]):
+        tried.module.train()
+        return {size: _seconds(partial(_learn, trial, tried, size)) for size in sizes}
+
+
+def _learn(trial: Trial, tried: Tried, size: int) -> None:
+    batch = tried.step.prepare(trial.train.batch(torch.arange(size) % trial.train.samples), training=True)
+    tried.optimizer.zero_grad(set_to_none=True)
+    with tried.techniques.part(tried.module, batch.tensors):
+        outputs = tried.step.forward(tried.module, batch)
+        tried.step.loss(tried.criterion, outputs, batch).backward()  # type: ignore[no-untyped-call]
 
 
 def _seconds(work: Callable[[], None]) -> float:

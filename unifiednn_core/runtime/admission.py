@@ -14,6 +14,7 @@ from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.spec.sharing import SharingRule
+from unifiednn_core.spec.techniques import VirtualNodes, stored_nodes
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
@@ -75,8 +76,14 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes
 
 
 def open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
-    """The predicted parts of these sub-models, as far as they have not ended, with their batch splits of now."""
+    """The predicted parts of these sub-models that have not ended, with their batch splits and nodes of now."""
     predicted = {part.name: part for part in parts_of(run.prediction)}
-    splits = {part["name"]: part["hyperparameters"].get("batch_split", 1) for part in run.spec["submodels"]}
-    names = [row.name for row in rows if State(row.state) not in ENDED]
-    return [predicted[name].with_split(splits[name]) for name in names if name in predicted]
+    asked = {part["name"]: part["hyperparameters"] for part in run.spec["submodels"]}
+    names = [row.name for row in rows if State(row.state) not in ENDED and row.name in predicted]
+
+    def as_of_now(part: Part) -> Part:
+        nodes = stored_nodes(asked[part.name])
+        split = int(asked[part.name].get("batch_split", 1))
+        return part.with_nodes(VirtualNodes.model_validate(nodes)) if nodes else part.with_split(split)
+
+    return [as_of_now(predicted[name]) for name in names]

@@ -8,6 +8,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.units import memory_text
 from unifiednn_core.machine.disk import size_of
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
@@ -21,7 +22,7 @@ from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import OnWarnings, Submissions, require_baseline, submodel_row
-from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
+from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate, with_nodes
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, submodel_actions
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
 from unifiednn_core.spec.run_query import RunChoices, RunQuery
@@ -199,10 +200,13 @@ class RunService:
     ) -> State:
         """Retry a failed sub-model from its last checkpoint or from the start, with the given changes.
 
-        A new learning rate also scales the learning rates in the LR scheduler's arguments. Raises `BadInput`.
+        A new learning rate also scales the learning rates in the LR scheduler's arguments. Virtual nodes take the place
+        of the batch split. Raises `BadInput`.
         """
         now = self._spec_of(run_id, submodel).hyperparameters
         changed: dict[str, Any] = {} if batch_split is None else {"batch_split": batch_split}
+        if batch_split is not None and now.nodes is not None:
+            changed = {"techniques": with_nodes(now, nodes=batch_split, shares=None)["techniques"]}
         if learning_rate is not None:
             changed |= at_learning_rate(now, learning_rate)
         parse_hyperparameters(now.model_dump(mode="json") | changed)
@@ -238,17 +242,14 @@ class RunService:
     def set_devices(self, run_id: str, submodel: str, devices: int) -> State:
         """Change the number of logical devices that compute the virtual nodes of a sub-model; raises `BadInput`.
 
-        No bits change. On a machine whose memory is limited, more devices need to fit.
+        No bits change. Each device more needs the memory of a part, if they compute at once.
         """
-        hyperparameters = self._spec_of(run_id, submodel).hyperparameters
-        if hyperparameters.nodes is None:
+        hyper = self._spec_of(run_id, submodel).hyperparameters
+        if hyper.nodes is None:
             message, remedy = f"{submodel} has no virtual nodes.", "Submit it with the technique virtual_nodes."
             raise BadInput.of("Logical devices", "devices", message, remedy)
-        changed = [
-            one.model_dump(mode="json") | ({"devices": devices} if one is hyperparameters.nodes else {})
-            for one in hyperparameters.techniques
-        ]
-        parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"techniques": changed})
+        parse_hyperparameters(with_nodes(hyper, devices=devices))
+        self._require_room_for(run_id, submodel, devices)
         return self._store.commands.issue(run_id, submodel, Verb.DEVICES, {"devices": devices})
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {deadline_s}")
@@ -450,6 +451,20 @@ class RunService:
         self._row(run_id, submodel)
         spec = RunSpec.model_validate(self._store.runs.get(run_id)[0].spec)
         return next(part for part in spec.submodels if part.name == submodel)
+
+    def _require_room_for(self, run_id: str, submodel: str, devices: int) -> None:
+        """Raise `BadInput` if more logical devices need more memory than is predicted to be left."""
+        document = self._store.runs.get(run_id)[0].prediction
+        budget_bytes, parts = document.get("budget_bytes"), {part.name: part for part in parts_of(document)}
+        if budget_bytes is None or submodel not in parts:
+            return
+        need = parts[submodel].need
+        more_bytes = need.with_devices(devices).transient_bytes - need.transient_bytes
+        left_bytes = max(0, budget_bytes - int(document["peak_bytes"]))
+        if more_bytes > left_bytes:
+            message = f"{devices} logical devices of {submodel} need {memory_text(more_bytes)} more than now, "
+            message += f"and {memory_text(left_bytes)} are left."
+            raise BadInput.of("Too little memory", "devices", message, "Give fewer devices.")
 
     @staticmethod
     def _require_possible_epochs(row: SubModelRow, hyperparameters: Hyperparameters, epochs: int) -> None:

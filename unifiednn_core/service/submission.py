@@ -17,7 +17,8 @@ from unifiednn_core.machine.devices import devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
-from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key
+from unifiednn_core.preflight.fixed_nodes import with_nodes
+from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, with_fixed_nodes
 from unifiednn_core.preflight.kept_check import check_once, checked_before
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
@@ -101,6 +102,8 @@ class Submissions:
 
     def _judged(self, spec: RunSpec, report: CheckReport) -> CheckReport:
         """A report with all that changes by itself: measured memory and speeds, devices, rights."""
+        report = with_fixed_nodes(spec, report, self._measured)
+        spec = with_nodes(spec, report)
         found = forecast(spec, report, self._measured)
         late = self._deadline_findings(spec, report)
         own = (*own_findings(spec), *shared_findings(spec, self._actor))
@@ -127,7 +130,10 @@ class Submissions:
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
         findings = (*own_findings(spec), *shared_findings(spec, self._actor))
-        report = self._checked(spec, base, on_progress)
+        report = with_fixed_nodes(
+            spec, self._checked(spec, base, on_progress), self._measured, mode=mode, others=others
+        )
+        spec = with_nodes(spec, report)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
@@ -335,7 +341,7 @@ def with_loading(spec: RunSpec, report: CheckReport) -> RunSpec:
 
 def submodel_row(run_id: str, place: int, spec: RunSpec, admitted: Admitted) -> SubModelRow:
     """Row of the sub-model at index `place` of the spec."""
-    submodel = spec.submodels[place]
+    submodel = with_nodes(spec, admitted.report).submodels[place]
     facts = admitted.report.submodels[submodel.name]
     epochs = submodel.hyperparameters.epochs
     return SubModelRow(

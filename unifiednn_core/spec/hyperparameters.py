@@ -354,6 +354,14 @@ def _checked_group(group: ParameterGroup, place: int, optimizer: str) -> Paramet
         raise PydanticCustomError("unknown_name", error.message_template, context) from None
 
 
+def with_nodes(now: Hyperparameters, **changes: Any) -> dict[str, Any]:
+    """Return the hyper-parameters with other virtual nodes, as a document that may be invalid."""
+    changed = [
+        one.model_dump(mode="json") | (changes if isinstance(one, VirtualNodes) else {}) for one in now.techniques
+    ]
+    return now.model_dump(mode="json") | {"techniques": changed}
+
+
 def at_learning_rate(now: Hyperparameters, learning_rate: float) -> dict[str, Any]:
     """Return the entries that change with the learning rate, all other rates in proportion."""
     factor, changed = learning_rate / now.learning_rate, dict[str, Any]({"learning_rate": learning_rate})

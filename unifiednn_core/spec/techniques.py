@@ -6,7 +6,7 @@ What it does is in the room `techniques`, in the file of its name.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -30,6 +30,11 @@ class Technique(BaseModel):
         """Whether the trained model has the same bits as without it."""
         return True
 
+    @property
+    def remedy(self) -> str:
+        """What to do where it saves nothing."""
+        return "Leave it out."
+
 
 class Compression(Technique):
     """Saved activations are packed without loss, as long as that makes them smaller."""
@@ -51,6 +56,28 @@ class Compression(Technique):
         return not self.bfloat16
 
 
+class Offload(Technique):
+    """What backward needs waits in host memory, as far as a budget asks."""
+
+    title: ClassVar[str] = "Activation offload"
+    summary: ClassVar[str] = (
+        "Saved activations wait in host memory and come back before backward needs them; with a budget only as many as "
+        "it takes. The bits stay the same; steps take longer. It saves memory of a GPU; a CPU is the host itself."
+    )
+    paper: ClassVar[str] = "the idea of moDNN (IEEE TPDS 2019)"
+
+    name: Literal["offload"] = "offload"
+    budget_mib: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
+    """MiB that a step may take besides weights, gradients and optimizer state; by default as few as possible."""
+    ahead: Annotated[int, Field(ge=0, le=64)] = 1
+    """How many tensors travel while the device goes on."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.budget_mib is None else int(self.budget_mib * 1024**2)
+
+
 class Checkpointing(Technique):
     """Segments of the network are computed again in backward instead of being kept."""
 
@@ -63,7 +90,7 @@ class Checkpointing(Technique):
 
     name: Literal["checkpointing"] = "checkpointing"
     segments: Annotated[int, Field(ge=2, le=1000)] | None = None
-    """About how many; by default the root of the number of layers or operators."""
+    """About how many; by default one for each block, and the root of the number of single layers or operators."""
 
 
 class DropIT(Technique):
@@ -87,6 +114,11 @@ class DropIT(Technique):
     def exact(self) -> bool:
         """If everything is kept."""
         return self.keep == 1
+
+    @property
+    def remedy(self) -> str:
+        """Of the published form, the other one."""
+        return "Leave it out." if self.form == "deduplicated" else 'Leave it out, or set "form" to "deduplicated".'
 
 
 class IdleOffload(Technique):
@@ -153,7 +185,7 @@ class VirtualNodes(Technique):
         return False
 
 
-TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Checkpointing, VirtualNodes, IdleOffload)
+TECHNIQUES: tuple[type[Technique], ...] = (Compression, DropIT, Offload, Checkpointing, VirtualNodes, IdleOffload)
 """In the order in which pages offer them."""
 
 
@@ -172,6 +204,12 @@ def _named(given: object) -> object:
     return entry
 
 
+def stored_nodes(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Virtual nodes in the hyper-parameters of a stored spec; empty without any."""
+    asked = hyperparameters.get("techniques", ())
+    return next((one for one in asked if one["name"] == name_of(VirtualNodes)), {})
+
+
 def distinct(techniques: Sequence[Technique]) -> None:
     """Raise a validation error for a technique that is named twice."""
     names = [name_of(type(one)) for one in techniques]
@@ -181,7 +219,7 @@ def distinct(techniques: Sequence[Technique]) -> None:
 
 
 AnyTechnique = Annotated[
-    Compression | DropIT | Checkpointing | VirtualNodes | IdleOffload,
+    Compression | DropIT | Offload | Checkpointing | VirtualNodes | IdleOffload,
     Field(discriminator="name"),
     BeforeValidator(_named),
 ]

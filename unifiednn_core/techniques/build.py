@@ -10,6 +10,7 @@ from unifiednn_core.spec import techniques as asked
 from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.compression import Packing
 from unifiednn_core.techniques.dropit import Dropping
+from unifiednn_core.techniques.offload import Offloading
 from unifiednn_core.techniques.recompute import keep_as_it_is
 from unifiednn_core.techniques.saved import Codec, SavedTensors
 
@@ -20,6 +21,8 @@ class Techniques:
 
     codecs: tuple[Codec, ...] = ()
     """Keep what is saved between forward and backward."""
+    offload: Offloading | None = None
+    """Keeps what codecs leave, and what they packed, on the host."""
     checkpointing: Segmenting | None = None
     """Computes segments again in backward."""
     nodes: asked.VirtualNodes | None = None
@@ -32,7 +35,7 @@ class Techniques:
     @property
     def in_steps(self) -> bool:
         """Whether they change what happens in a step."""
-        return bool(self.codecs) or self.checkpointing is not None
+        return bool(self.codecs) or self.offload is not None or self.checkpointing is not None
 
     @property
     def active(self) -> bool:
@@ -49,7 +52,10 @@ class Techniques:
         """
         with ExitStack() as stack:
             keep = keep_as_it_is
-            if self.codecs:
+            if self.offload is not None:
+                moving = stack.enter_context(self.offload.part(module, batch))
+                keep = stack.enter_context(SavedTensors(self.codecs, module, batch, moving.moved)).keep
+            elif self.codecs:
                 keep = stack.enter_context(SavedTensors(self.codecs, module, batch)).keep
             if self.checkpointing is not None:
                 stack.enter_context(self.checkpointing.part(module, keep, generator))
@@ -71,7 +77,8 @@ def built(techniques: Sequence[asked.Technique]) -> Techniques:
     """Build them, in the order of the spec."""
     codecs = [codec for one in techniques if (codec := _codec(one)) is not None]
     codecs.sort(key=lambda codec: isinstance(codec, Packing))  # it would take what others make smaller
+    away = next((Offloading(one.budget_bytes, one.ahead) for one in techniques if isinstance(one, asked.Offload)), None)
     again = next((Segmenting(one.segments) for one in techniques if isinstance(one, asked.Checkpointing)), None)
     nodes = next((one for one in techniques if isinstance(one, asked.VirtualNodes)), None)
     leaves = any(isinstance(one, asked.IdleOffload) for one in techniques)
-    return Techniques(tuple(codecs), again, nodes, leaves, exact=all(one.exact for one in techniques))
+    return Techniques(tuple(codecs), away, again, nodes, leaves, exact=all(one.exact for one in techniques))

@@ -23,7 +23,7 @@ class Segmenting:
     """The technique for one network, which it cuts at the first part."""
 
     def __init__(self, segments: int | None = None):
-        """About `segments` segments; None is the root of the number of layers or operators."""
+        """About `segments` segments; None is what `segments.segmented` and `graph_segments.pieces_of` choose."""
         self._segments = segments
         self._network: weakref.ref[nn.Module] | None = None
         self._layers: list[Segmented] = []

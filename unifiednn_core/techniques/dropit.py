@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unifiednn_core.techniques.bits import places_of
 from unifiednn_core.techniques.compression import INTEGERS, LEAST_ELEMENTS, MOST_SHARE, Places, pack_need, sampled
 from unifiednn_core.techniques.needs import INPUTS, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
@@ -45,7 +46,7 @@ class Dropping:
         if not self.shared:
             return _Indexed.at(_sizes(flat).topk(count, sorted=False).indices, flat)
         if by_index:
-            return _Indexed.at(largest(flat, count).nonzero().view(-1), flat)
+            return _Indexed.at(places_of(largest(flat, count)), flat)
         if count * size_bytes + flat.numel() / 8 > MOST_SHARE * flat.nbytes:
             return None
         return Places.at(largest(flat, count), flat, complete=False)
@@ -58,7 +59,7 @@ def largest(flat: Tensor, count: int) -> Tensor:
         return sizes > 0
     least = _least(sizes, count)
     places = sizes > least
-    equal = (sizes == least).nonzero().view(-1)
+    equal = places_of(sizes == least)
     places[equal[: count - int(places.count_nonzero())]] = True
     return places
 
@@ -70,7 +71,7 @@ def _least(sizes: Tensor, count: int) -> Tensor:
     few = sampled(sizes).sort(descending=True).values
     rank, margin = count * len(few) // len(sizes), 2 * math.isqrt(len(few))
     high, low = few[max(0, rank - margin)], few[min(len(few) - 1, rank + margin)]
-    near = sizes[(sizes >= low) & (sizes <= high)]
+    near = sizes.index_select(0, places_of((sizes >= low) & (sizes <= high)))
     wanted = count - int((sizes > high).count_nonzero())
     if not 0 < wanted <= len(near):
         near, wanted = sizes, count

@@ -21,7 +21,7 @@ from unifiednn_core.techniques.needs import ALL, BackwardNeed, OperatorCall, nee
 
 
 class Packed(Protocol):
-    """Saved memory in another form."""
+    """Saved memory in another form: a dataclass, whose tensors a technique may take elsewhere."""
 
     @property
     def complete(self) -> bool:
@@ -54,7 +54,7 @@ class _Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class KeptMemory:
     """Memory that no codec has taken."""
 
     tensor: Tensor
@@ -63,6 +63,7 @@ class _Kept:
     complete: bool = True
 
     def unpack(self) -> Tensor:
+        """Return the memory itself."""
         self.require_unchanged()
         return _memory(self.tensor)
 
@@ -107,10 +108,19 @@ def packing() -> bool:
 class SavedTensors(TorchFunctionMode):
     """Codecs at work, for one part of a batch; a new one for each."""
 
-    def __init__(self, codecs: Sequence[Codec], module: nn.Module, held: Iterable[Tensor] = ()):
-        """The first codec that takes memory packs it. What `module` owns and what is `held` anyway stays as it is."""
+    def __init__(
+        self,
+        codecs: Sequence[Codec],
+        module: nn.Module,
+        held: Iterable[Tensor] = (),
+        moved: Callable[[Packed], Packed] = lambda packed: packed,
+    ):
+        """The first codec that takes memory packs it. What `module` owns and what is `held` anyway stays as it is.
+
+        All other memory, packed or not, is `moved`.
+        """
         super().__init__()
-        self._codecs = codecs
+        self._codecs, self._moved = codecs, moved
         self._weights = {id(one.untyped_storage()) for one in (*module.parameters(), *module.buffers())}
         self._left = self._weights | {id(one.untyped_storage()) for one in held if _plain(one)}
         self._call = OperatorCall()
@@ -147,10 +157,10 @@ class SavedTensors(TorchFunctionMode):
     def _owns(self, tensor: Tensor) -> bool:
         return id(tensor.untyped_storage()) in self._weights
 
-    def _pack(self, saved: Tensor) -> _Kept | _View:
+    def _pack(self, saved: Tensor) -> KeptMemory | _View:
         with _at_work():
             if not _plain(saved) or id(saved.untyped_storage()) in self._left:
-                return _Kept(saved.detach(), saved._version)
+                return KeptMemory(saved.detach(), saved._version)
             need = need_of(self._call, saved, self._owns)
             form = self._alone(saved, need) or self._form(saved, need)
             return _View(form, saved.shape, saved.stride(), int(saved.storage_offset()))
@@ -158,7 +168,7 @@ class SavedTensors(TorchFunctionMode):
     def _alone(self, saved: Tensor, need: BackwardNeed) -> _Form | None:
         """The form of a codec that packs for each operator by itself."""
         packed = (codec.pack(_memory(saved), need) for codec in self._codecs if not codec.shared)
-        return next((_Form(one) for one in packed if one is not None), None)
+        return next((_Form(self._moved(one)) for one in packed if one is not None), None)
 
     def _form(self, saved: Tensor, need: BackwardNeed) -> _Form:
         """A form that serves the need, known or new."""
@@ -172,7 +182,8 @@ class SavedTensors(TorchFunctionMode):
         if (form := living.get(ALL) or living.get(need)) is not None:
             return form
         packed = (codec.pack(_memory(saved), need) for codec in self._codecs if codec.shared)
-        form = _Form(next((one for one in packed if one is not None), _Kept(saved.detach(), saved._version)))
+        found = next((one for one in packed if one is not None), KeptMemory(saved.detach(), saved._version))
+        form = _Form(self._moved(found))
         if form.packed.complete:
             for other in living.values():
                 other.packed = form.packed
@@ -181,7 +192,7 @@ class SavedTensors(TorchFunctionMode):
         return form
 
     @staticmethod
-    def _unpack(saved: _Kept | _View) -> Tensor:
+    def _unpack(saved: KeptMemory | _View) -> Tensor:
         with _at_work():
             if isinstance(saved, _View):
                 return saved.unpack()

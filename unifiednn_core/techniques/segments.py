@@ -34,16 +34,23 @@ class Segmented:
 
 
 def segmented(network: nn.Module, segments: int | None) -> list[Segmented]:
-    """Cut a network into about so many segments, by default the root of its pieces; a block is always one.
+    """Cut a network into about so many segments; by default each block is one, and single layers are grouped.
 
-    Empty if it has neither a Sequential of two layers or more nor blocks of one class.
+    Of n layers in a Sequential the root of n is best: as much is between segments as inside of one. A block outside of
+    a Sequential is always one. Empty if there is neither a Sequential of two layers or more nor a class of blocks.
     """
     runs = list(_runs(network, Counter(type(one) for one in network.modules())))
     total = sum(run.units for run in runs)
     if total < 2:
         return []
-    wanted = segments or max(2, isqrt(total))
-    return [Segmented(run.owner, _groups(run.layers, max(1, round(wanted * run.units / total)))) for run in runs]
+
+    def count(run: Run) -> int:
+        if segments is not None:
+            return max(1, round(segments * run.units / total))
+        blocks = sum(1 for layer in run.layers if next(layer.children(), None) is not None)
+        return run.units if 2 * blocks > run.units else max(2, isqrt(run.units))
+
+    return [Segmented(run.owner, _groups(run.layers, count(run))) for run in runs]
 
 
 def _runs(module: nn.Module, counts: Counter[type[nn.Module]]) -> Iterator[Run]:

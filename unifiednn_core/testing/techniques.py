@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.spec.techniques import Technique
 from unifiednn_core.techniques.build import NONE, Techniques, built
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
+from unifiednn_core.spec.techniques import stored_nodes
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
 from unifiednn_core.store.schema import (
     HYBRID,
@@ -441,6 +442,8 @@ def _submodel_view(
         "techniques": used(asked) if run.mode == HYBRID else (),
         **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked},
     }
+    if run.mode == HYBRID and (nodes := stored_nodes(asked)):
+        values["batch_split"] = nodes["nodes"]
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
         lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]

@@ -129,6 +129,7 @@ class SubModelView:
     """Initial value; an LR scheduler changes it from there."""
     batch_size: int | None = None
     batch_split: int = 1
+    """Parts of a batch, or its virtual nodes."""
     techniques: tuple[Used, ...] = ()
     """Ways in which it trains in less memory; empty in lists of runs."""
     redone_steps: int = 0

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,29 @@ del blocks[:-1]  # the last one keeps glibc from giving back the others by itsel
 before = resident_bytes(os.getpid())
 allocator.release()
 print(json.dumps([allocator.of_this_process(), os.environ.get("LD_PRELOAD"), before, resident_bytes(os.getpid())]))
+"""
+
+HEAPS = """
+import ctypes, sys, threading
+from unifiednn_core.machine import allocator
+
+if sys.argv[1] == "early":
+    allocator.return_early()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes, libc.free.restype = ctypes.c_void_p, [ctypes.c_void_p], None
+all_there = threading.Barrier(4)
+
+def update():
+    libc.malloc(1_000)
+    all_there.wait()
+
+threads = [threading.Thread(target=update) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+large = [libc.malloc(1_000_000) for _ in range(2)]
+libc.free(large[0])  # after that, glibc would put the next ones into a heap
+more = [libc.malloc(1_000_000) for _ in range(2)]
+libc.malloc_stats()
 """
 
 
@@ -66,3 +90,15 @@ def test_a_process_names_its_allocator_has_it_give_memory_back_and_keeps_it_from
     assert name == (allocator.of_workers({}) if preloaded else GLIBC)
     assert left is None
     assert after < before - 10_000_000
+
+
+@pytest.mark.skipif(allocator.of_this_process() != GLIBC, reason="another allocator than glibc's")
+def test_a_server_has_one_heap_for_all_threads_and_none_for_large_blocks() -> None:
+    found = {}
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    for how in ("early", "as it is"):
+        command = [sys.executable, "-c", HEAPS, how]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+        found[how] = told.count("Arena "), int(re.findall(r"max mmap regions = +(\d+)", told)[0])
+    assert found["early"][0] == 1 < found["as it is"][0]
+    assert found["early"][1] > found["as it is"][1]

@@ -85,9 +85,10 @@ def checked(folder: Path, home: Home, *submodels: dict[str, Any]) -> CheckReport
 def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path, home: Home) -> None:
     report = checked(folder, home, asked())
     assert report.findings == ()
-    assert report.submodels["one"].model_dump(exclude={"memory", "seconds_per_step", "evaluation_share"}) == {
+    assert report.submodels["one"].model_dump(
+        exclude={"memory", "seconds_per_step", "evaluation_share"}, exclude_defaults=True
+    ) == {
         "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
-        "streamed": False, "without_techniques": None,
         "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
     }  # fmt: skip

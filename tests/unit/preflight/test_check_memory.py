@@ -17,9 +17,9 @@ from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.trial import Trial
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 SAMPLES, LENGTH, CLASSES = 8192, 512, 5
 IDS = torch.arange(SAMPLES * LENGTH, dtype=torch.int32).view(SAMPLES, LENGTH) % CLASSES

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from tests.unit.formats import kit
-from unifiednn_core.preflight.live_bytes import LiveBytes
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 
 def test_a_storage_counts_once_and_until_its_last_view_is_gone() -> None:

@@ -1,5 +1,7 @@
 """The check says what techniques save by leaving them out, and warns of one that saves nothing."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,8 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight import savings
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
+from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial, Tried
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques.build import NONE
@@ -55,6 +59,19 @@ def test_a_technique_without_use_is_told_with_the_remedy():
     assert told.message.startswith("Activation compression ")
 
 
+def test_dropit_promises_nothing_where_relu_keeps_what_it_drops():
+    def told(**asked: object) -> list[tuple[str, str]]:
+        trial = trial_of(convolutions(), {"name": "dropit", "keep": 0.1, **asked})
+        tried = dry_run(trial)
+        memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+        return [(one.message, one.remedy) for one in savings.useless(trial, memory, found)]
+
+    [(message, remedy)] = told(form="published")
+    assert message.startswith("DropIT makes the temporary memory of a step of one larger (")
+    assert remedy == 'Leave it out, or set "form" to "deduplicated".'
+    assert told() == []
+
+
 def test_a_sub_model_without_its_techniques_is_one_that_never_had_any():
     trial = trial_of(convolutions(), {"name": "compression", "bfloat16": True})
     left, tried = savings.left_out(trial, dry_run(trial))
@@ -69,3 +86,35 @@ def test_what_saves_between_turns_is_not_judged_by_a_step(saves, told, monkeypat
     monkeypatch.setattr(type(trial.spec.hyperparameters.techniques[0]), "saves", saves)
     memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
     assert len(savings.useless(trial, memory, found)) == told
+
+
+def test_virtual_nodes_need_the_memory_of_their_largest_share_and_of_as_many_as_compute_at_once():
+    def memory(network: Callable[[], nn.Module] = convolutions, **asked: object) -> MemoryNeed:
+        trial = trial_of(network(), {"name": "virtual_nodes", **asked})
+        return measure(trial, dry_run(trial), "cpu", ["d"])
+
+    whole, equal, unequal = memory(nodes=1), memory(nodes=4), memory(nodes=4, shares=[5, 1, 1, 1])
+    plain = trial_of(convolutions())
+    split = measure(plain, dry_run(plain), "cpu", ["d"]).changed(batch_split=4)
+    assert equal.transient_bytes == split.transient_bytes
+    assert equal.transient_bytes < 0.4 * whole.transient_bytes
+    assert equal.transient_bytes < unequal.transient_bytes < whole.transient_bytes
+    two = memory(nodes=4, devices=2)
+    assert two.transient_bytes == 2 * equal.transient_bytes + equal.gradients_bytes
+    assert memory(nodes=4, devices=9).transient_bytes == two.with_devices(4).transient_bytes
+    in_turn = memory(lambda: nn.Sequential(convolutions(), nn.Dropout(0.5)), nodes=4, devices=2)
+    assert in_turn.with_devices(1).transient_bytes == in_turn.transient_bytes
+
+
+@pytest.mark.parametrize("small, least", [(nn.Identity(), 1), (nn.BatchNorm1d(4), 2), (nn.BatchNorm2d(1), 1)])
+def test_a_check_finds_out_how_small_a_part_may_be_and_how_long_one_takes(small: nn.Module, least: int):
+    first = [small] if isinstance(small, nn.BatchNorm2d) else []
+    last = [] if first else [small]
+    network = nn.Sequential(*first, nn.Flatten(), nn.Linear(64, 4), *last)
+    trial = trial_of(network, {"name": "virtual_nodes", "nodes": 2, "shares": "measured", "devices": 3})
+    tried = dry_run(trial)
+    times = measured_times(trial, tried)
+    assert [set(table) for table in times] == 3 * [{8, 16, 32}]
+    assert all(time > 0 for table in times for time in table.values())
+    assert least_part_of(trial, tried) == least
+    assert measured_times(trial_of(smooth(), "virtual_nodes"), tried) == ()

@@ -144,6 +144,10 @@ def test_what_has_ended_needs_nothing_any_more_and_edits_count(store: Store) -> 
     turns = needed_mib(store, "r")
     store.runs.update("r", spec=spec | {"submodels": parts})
     assert needed_mib(store, "r") < turns
+    in_parts, techniques = needed_mib(store, "r"), [{"name": "virtual_nodes", "nodes": 4, "devices": 2}]
+    cut = [entry | {"hyperparameters": {"techniques": techniques}} for entry in spec["submodels"]]
+    store.runs.update("r", spec=spec | {"submodels": cut})
+    assert needed_mib(store, "r") == in_parts, "devices in turn need no more than one"
     store.runs.update("r", spec=spec)
     store.runs.transition("r", None, Event.CLAIM)
     store.runs.transition("r", "a", Event.FAIL)

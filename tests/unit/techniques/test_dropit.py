@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.unit.formats import kit
 from tests.unit.techniques.networks import EXAMPLES, GRAPHS, Residual, attention, convolutions, example, layers
 from unifiednn_core.formats.architectures import registry
+from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.spec.techniques import DropIT
 from unifiednn_core.techniques.build import NONE, Techniques, built
 from unifiednn_core.techniques.dropit import Dropping, _Indexed, largest
@@ -194,3 +196,13 @@ def test_computed_weights_are_exact():
         return nn.Sequential(nn.Flatten(), nn.Linear(768, 64), nn.ReLU(), normed, nn.ReLU(), nn.Linear(64, 10))
 
     assert others(make, 0.05, "deduplicated") == {"5.weight"}
+
+
+def test_a_network_of_a_file_saves_as_much(tmp_path):
+    network, inputs, targets = example(convolutions)()
+    kit.export(tmp_path / "network.pt2", network, inputs)
+    of_file = ExportedFormat().read(tmp_path / "network.pt2", None).build()
+    asked = built([DropIT(keep=0.1)])
+    assert (
+        take_step(of_file, inputs, targets, asked).saved_bytes == take_step(network, inputs, targets, asked).saved_bytes
+    )

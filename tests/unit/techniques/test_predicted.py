@@ -13,11 +13,11 @@ from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.preflight import measure as room
 from unifiednn_core.preflight.dry_run import dry_run
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.preflight.measure import BLOCK_BYTES, measure
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.live_bytes import LiveBytes
 
 BATCH, SAMPLES, STEPS = 33, 66, 2
 CLASSES = {"resnet": 10, "language model": 200}
@@ -98,7 +98,7 @@ def test_two_small_batches_tell_what_a_step_saves(kind, asked, monkeypatch):
 
 
 def test_packing_counted_like_other_operators_is_noticed(monkeypatch):
-    monkeypatch.setattr("unifiednn_core.preflight.live_bytes.packing", lambda: False)
+    monkeypatch.setattr("unifiednn_core.techniques.live_bytes.packing", lambda: False)
     monkeypatch.setattr(room, "WHOLE_BATCH_BYTES", 0)
     need, real = predicted("language model", "compression"), max(counted("language model", "compression"))
     assert need.gradients_bytes + need.transient_bytes != pytest.approx(real, rel=0.15)

@@ -1,6 +1,8 @@
 """Virtual nodes: V fixes the result, logical devices do not; gradients of the whole batch in the memory of a share."""
 
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,12 +21,12 @@ from unifiednn_core.engine.orders import SetDevices
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
-from unifiednn_core.preflight.live_bytes import LiveBytes
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.techniques import virtual_nodes
 from unifiednn_core.techniques.build import built
+from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import best_shares, fewest, lengths, waves
 
 BATCH = 64
@@ -47,7 +49,9 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
-def taken(techniques: Sequence[dict[str, Any]] = (), samples: int = BATCH) -> tuple[list[Tensor], int]:
+def taken(
+    techniques: Sequence[dict[str, Any]] = (), samples: int = BATCH, *, counted: bool = False
+) -> tuple[list[Tensor], int]:
     """Gradients of a step, in float64, and the most bytes of it alive at once, without data and weights."""
     asked = Hyperparameters.model_validate({"batch_size": BATCH, "techniques": list(techniques)})
     generator = torch.Generator().manual_seed(0)
@@ -66,9 +70,9 @@ def taken(techniques: Sequence[dict[str, Any]] = (), samples: int = BATCH) -> tu
     live = LiveBytes()
     live.track([*trained, *data.entries.values()])
     before = live.current_bytes
-    with live:
+    with live if counted else nullcontext():
         learner([torch.arange(samples)])
-    return [one.grad.double() for one in trained if one.grad is not None], max(live.timeline) - before
+    return [one.grad.double() for one in trained if one.grad is not None], max(live.timeline, default=0) - before
 
 
 def error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
@@ -99,11 +103,47 @@ def test_their_unweighted_mean_would_be_noticed(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 def test_a_step_needs_the_memory_of_its_largest_share(count: int) -> None:
-    _, whole_bytes = taken()
-    assert taken([nodes(count)])[1] <= 1.25 / count * whole_bytes
+    _, whole_bytes = taken(counted=True)
+    assert taken([nodes(count)], counted=True)[1] <= 1.25 / count * whole_bytes
     if count > 1:
         unequal = [3, *[1] * (count - 1)]
-        assert 1 / count * whole_bytes < taken([nodes(count, unequal)])[1] <= 1.25 * 3 / sum(unequal) * whole_bytes
+        assert (
+            1 / count * whole_bytes
+            < taken([nodes(count, unequal)], counted=True)[1]
+            <= 1.25 * 3 / sum(unequal) * whole_bytes
+        )
+
+
+class Meeting(nn.CrossEntropyLoss):
+    """Notes the threads that come, and lets them wait for each other: that ends only if two compute at once."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.threads, self.barrier = set[int](), threading.Barrier(parties, timeout=20)
+
+    def forward(self, scores: Tensor, targets: Tensor) -> Tensor:
+        self.threads.add(threading.get_ident())
+        self.barrier.wait()
+        return super().forward(scores, targets)
+
+
+@pytest.mark.parametrize(
+    ("more", "devices", "at_once"),
+    [(None, 2, True), (None, 1, False), (nn.Dropout(0.5), 2, False), (nn.BatchNorm1d(4), 2, False)],
+    ids=str,
+)
+def test_devices_compute_at_once_unless_the_network_draws_or_keeps_statistics(
+    more: nn.Module | None, devices: int, at_once: bool
+) -> None:
+    asked = Hyperparameters.model_validate({"batch_size": 8, "techniques": [nodes(4, None, devices)]})
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 4), *([] if more is None else [more]))
+    data = Dataset.of(inputs=torch.ones(8, 1, 6, 6), targets=torch.arange(8) % 4)
+    lease, meeting = ResidentData(CPU).hold("train", lambda: data), Meeting(2 if at_once else 1)
+    EagerLearner(
+        Step(), asked, module, meeting, list(module.parameters()), lease, Randomness(module, 0, CPU),
+        techniques=built(asked.techniques),
+    )([torch.arange(8)])  # fmt: skip
+    assert len(meeting.threads - {threading.get_ident()}) == (2 if at_once else 0)
 
 
 # -- training: the mapping to devices changes no bit

@@ -18,10 +18,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     an operator allocates and frees itself does not count.
     """
 
-    def __init__(self, block_bytes: int = 1):
-        """Round every storage up to blocks of `block_bytes`, like an allocator."""
+    def __init__(self, block_bytes: int = 1, device_type: str | None = None):
+        """Round every storage up to blocks of `block_bytes`, like an allocator; count those of one type of device."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._block_bytes = block_bytes
+        self._block_bytes, self._device_type = block_bytes, device_type
         self._living: dict[int, tuple[int, weakref.ref[Any]]] = {}
         """Size of each living storage, by the identity of its Python object, which lives as long as it does."""
         self.current_bytes = 0
@@ -53,6 +53,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _see(self, tensor: Tensor) -> None:
+        if self._device_type is not None and tensor.device.type != self._device_type:
+            return
         storage = tensor.untyped_storage()
         key = id(storage)
         size_bytes = -(-storage.nbytes() // self._block_bytes) * self._block_bytes

@@ -1,0 +1,122 @@
+"""Virtual nodes that a spec leaves open, as numbers: the fewest that fit into the memory left, and measured shares.
+
+They fix what is trained, so they become part of the spec before a run is queued. Pure, without torch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from unifiednn_core.base.errors import Finding
+from unifiednn_core.machine.budget import device_type
+from unifiednn_core.preflight.budget_findings import keeps_budget
+from unifiednn_core.preflight.report import CheckReport, NodesReport, SubModelReport
+from unifiednn_core.spec import hyperparameters
+from unifiednn_core.spec.hyperparameters import Hyperparameters
+from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.spec.techniques import VirtualNodes
+from unifiednn_core.techniques.virtual_nodes import best_shares, fewest, lengths
+
+Fits = Callable[[RunSpec, CheckReport], bool]
+"""Whether a spec without open nodes fits into the memory of its device."""
+
+
+def fixed(spec: RunSpec, report: CheckReport, fits: Fits) -> CheckReport:
+    """The report with numbers for all open nodes; without a report or a memory need, a sub-model has one finding.
+
+    Each sub-model gets the fewest nodes that fit while all others that are open have the most.
+    """
+    asked = {part.name: part.hyperparameters.nodes for part in spec.submodels}
+    opened = [part for part in spec.submodels if (nodes := asked[part.name]) is not None and nodes.is_open]
+    known = {part.name: report.submodels[part.name] for part in opened if part.name in report.submodels}
+    findings = [finding for part in opened if part.name in known for finding in _doubts(part, known[part.name])]
+    if not opened or len(known) < len(opened) or any(finding.severity == "error" for finding in findings):
+        return report.model_copy(update={"findings": (*report.findings, *findings)})
+    most = {part.name: _Fixed.most(part, known[part.name]) for part in opened}
+    chosen = dict[str, _Fixed]()
+    for name, one in most.items():
+
+        def fits_with(count: int, name: str = name, one: _Fixed = one) -> bool:
+            trying = _in_report(report, {**most, name: one.with_nodes(count)})
+            alone = trying.submodels[name]
+            hyper = next(part.hyperparameters for part in spec.submodels if part.name == name)
+            keeps = keeps_budget(hyper, alone.memory, alone.samples, device_type(spec.device))
+            return keeps and fits(with_nodes(spec, trying), trying)
+
+        chosen[name] = one if one.asked.nodes != "fit" else one.with_nodes(fewest(one.nodes, fits_with))
+    return _in_report(report, chosen)
+
+
+def with_nodes(spec: RunSpec, report: CheckReport) -> RunSpec:
+    """The spec with the numbers that the report has for open nodes."""
+
+    def decided(part: SubModelSpec) -> SubModelSpec:
+        found = None if part.name not in report.submodels else report.submodels[part.name].nodes
+        if found is None:
+            return part
+        changed = hyperparameters.with_nodes(part.hyperparameters, **found.model_dump())
+        return part.model_copy(update={"hyperparameters": Hyperparameters.model_validate(changed)})
+
+    return spec.model_copy(update={"submodels": tuple(map(decided, spec.submodels))})
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Numbers for the nodes of one sub-model."""
+
+    asked: VirtualNodes
+    nodes: int
+    shares: tuple[int, ...] | None = None
+
+    @classmethod
+    def most(cls, part: SubModelSpec, known: SubModelReport) -> "_Fixed":
+        """Measured shares, or as many nodes as the check of a batch allows, a power of two."""
+        hyper, asked = part.hyperparameters, part.hyperparameters.nodes or VirtualNodes()
+        if asked.nodes != "fit":
+            size = min(hyper.batch_size, known.samples)
+            found = best_shares(size, asked.nodes, known.part_times_s) if size >= asked.nodes else None
+            usable = found is not None and _smallest(hyper, known, found) >= _least(hyper, known, (1,) * asked.nodes)
+            return cls(asked, asked.nodes, tuple(found) if found is not None and usable else None)
+        least, power = _least(hyper, known, (1,)), 1
+        while 2 * power <= hyper.batch_size and _smallest(hyper, known, (1,) * (2 * power)) >= least:
+            power *= 2
+        return cls(asked, power)
+
+    def with_nodes(self, count: int) -> "_Fixed":
+        return replace(self, nodes=count)
+
+    def of(self, known: SubModelReport) -> SubModelReport:
+        """The report of the sub-model with these numbers."""
+        found = NodesReport(nodes=self.nodes, shares=None if self.shares is None else list(self.shares))
+        shares = self.shares or (1,) * self.nodes
+        memory = None if known.memory is None else known.memory.cut(shares)
+        return known.model_copy(update={"nodes": found, "memory": memory})
+
+
+def _in_report(report: CheckReport, found: dict[str, _Fixed]) -> CheckReport:
+    changed = {name: one.of(report.submodels[name]) for name, one in found.items()}
+    return report.model_copy(update={"submodels": {**report.submodels, **changed}})
+
+
+def _least(hyper: Hyperparameters, known: SubModelReport, tried: Sequence[int]) -> int:
+    """Samples that a part has to have: those that the network takes, unless the check tried fewer."""
+    return min(known.least_part, _smallest(hyper, known, tried))
+
+
+def _smallest(hyper: Hyperparameters, known: SubModelReport, shares: Sequence[int]) -> int:
+    """Samples of the smallest part of an epoch."""
+    full, last = min(hyper.batch_size, known.samples), known.samples % hyper.batch_size
+    batches = {full, last} if last and not hyper.drop_last else {full}
+    return min(min(lengths(batch, shares)) for batch in batches)
+
+
+def _doubts(part: SubModelSpec, known: SubModelReport) -> list[Finding]:
+    nodes, field = part.hyperparameters.nodes, f"submodels.{part.name}.hyperparameters.techniques"
+    if nodes is None:
+        return []
+    if nodes.nodes == "fit" and known.memory is None:
+        message = f"The memory of {part.name} is not predicted, so no number of virtual nodes can be fitted to it."
+        return [Finding(title="Virtual nodes", field=field, message=message, remedy="Give their number.")]
+    if nodes.shares == "measured" and not known.part_times_s:
+        message = f"The steps of {part.name} were not timed: that happens in a check on a CPU."
+        return [Finding(title="Shares not measured", field=field, message=message, remedy="Give shares as numbers.")]
+    return []
