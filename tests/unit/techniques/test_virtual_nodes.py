@@ -180,6 +180,13 @@ def test_one_to_four_devices_and_a_resize_in_mid_epoch_leave_the_same_bits(netwo
     assert trained(network, shares=[4, 1, 2, 1]).hashes()["x"] != alone.hashes()["x"], "shares fix the result"
 
 
+@pytest.mark.parametrize("network", ["plain", "cnn"])
+def test_equal_nodes_of_what_draws_nothing_are_the_parts_of_a_batch_split(network: str) -> None:
+    parts = Session([(network, submodel_spec("x", optimizer="adam", batch_split=4))], TURNS).run()
+    for devices in (1, 3):
+        assert trained(network, devices=devices).hashes()["x"] == parts.hashes()["x"]
+
+
 def test_gradients_that_come_in_another_order_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = trained("plain", shares=[4, 1, 2, 1])
     backwards = lambda nodes, devices: [wave[::-1] for wave in waves(nodes, devices)]  # noqa: E731
