@@ -21,7 +21,8 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(
     monkeypatch.setattr(launcher, "template", template)
     monkeypatch.setattr(mps, "is_installed", lambda: False)
     ways = (*CASE.hybrids, Hybrid(policy={"name": "priority"}, start="warm"))
-    cases = (replace(CASE, hybrids=ways), replace(CASE, name="with MPS", mps=True))
+    first = replace(CASE, hybrids=ways, baselines=("concurrent", "concurrent-pipedream"))
+    cases = (first, replace(CASE, name="with MPS", mps=True))
     scenario = replace(SCENARIO, cases=cases)
     on_progress: list[runner.BenchProgress] = []
     folder = write_data(tmp_path / "data")
@@ -33,10 +34,15 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(
     for name in ("lenet-1", "lenet-2"):
         assert hybrid["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
     assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
+    piped, judged = case["baselines"]["concurrent-pipedream"], case["verdicts"]["fcfs"]["concurrent-pipedream"]
+    assert (piped["problem"], judged["identical_weights"], judged["withheld_because"]) == (None, None, None)
+    assert sum("ends with a test accuracy" in note for note in judged["notes"]) == 2
+    for name, part in piped["submodels"].items():
+        assert part["state_sha256"] != concurrent["submodels"][name]["state_sha256"]
     assert document["complete"] is True
     assert list(case["hybrids"]) == ["fcfs", "priority, warm"]
-    assert on_progress[-1].arms == 3
-    assert len(stopped) == 2, "no template beside the arms that do not count it"
+    assert on_progress[-1].arms == 4
+    assert len(stopped) == 3, "no template beside the arms that do not count it"
     assert any("MPS" in note for note in document["notes"])
     for arm in (hybrid, concurrent):
         assert 0 < arm["file_bytes"][0] < arm["anonymous_bytes"][0] < 2**30

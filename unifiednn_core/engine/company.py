@@ -1,11 +1,14 @@
 """Who may step beside the policy's choice in this engine, by the rules of `scheduling.company`."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import TurnMeter
+from unifiednn_core.engine.peaks import Peak
 from unifiednn_core.engine.roster import Roster
-from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, obstacle
+from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, climbing, obstacle
+from unifiednn_core.scheduling.peaks import Fall
 
 
 class Company:
@@ -24,6 +27,7 @@ class Company:
         self._roster, self._rates, self._meter = roster, rates, meter
         self._memory, self._alone_until = memory, alone_until
         self._on_host = rates.cpu_tells  # where all weights are in memory from the beginning
+        self._peak, self._climbing = Peak(), dict[str, Fall]()
 
     def admissible(self, jobs: Iterable[Job], now_s: float) -> list[Job]:
         """Those who may step beside those at work."""
@@ -42,7 +46,26 @@ class Company:
         """Why it may, as a sentence for the operator."""
         beside, gain = " and ".join(sorted(self._roster.group)), self._rates.gain(self._roster.group | {job.name})
         told = "" if gain is None else f" Together they make {gain:.1f} times the progress of one alone."
-        return f"There is room for {job.name} beside {beside}.{told}"
+        turns = "" if self._together(job) is None else " Only one of them at a time is at the peak of its step."
+        return f"There is room for {job.name} beside {beside}.{turns}{told}"
+
+    def join(self, job: Job) -> bool:
+        """Note how a sub-model steps beside those at work; whether from now on one at a time climbs to its peak."""
+        self._climbing = self._together(job) or {}
+        return bool(self._climbing)
+
+    def part(self) -> None:
+        """Note that one at work has left: those who stay have room for all of their peaks."""
+        self._climbing = {}
+
+    def climb(self, turn: Turn) -> AbstractContextManager[None] | None:
+        """What surrounds the next step of a turn that climbs while no other does; None if it need not."""
+        fall, submodel = self._climbing.get(turn.job.name), turn.job.submodel
+        if fall is None:
+            return None
+        # The first step makes the optimizer's state, and an evaluation follows the last one of an epoch.
+        whole = submodel.steps_done == turn.first_step or (submodel.steps_done + 1) % submodel.steps_per_epoch == 0
+        return self._peak.climb(submodel.module, None if whole else fall.parameter)
 
     def make_room(self, job: Job) -> bool:
         """Send away those who cannot stay beside the policy's choice; whether there is room for it already."""
@@ -115,4 +138,10 @@ class Company:
             working_bytes=working_bytes,
             shares_randomness=job.submodel.shares_randomness,
             hurries=job.standing.deadline_s is not None,
+            falls=self._memory().falls.get(job.name, ()) if self._on_host else (),
         )
+
+    def _together(self, job: Job) -> dict[str, Fall] | None:
+        """Up to where a sub-model and the one at work climb alone; None if they need not."""
+        members = [self._member(one) for one in (job, *(turn.job for turn in self._roster.turns.values()))]
+        return climbing(members, self._limit_bytes)

@@ -304,6 +304,9 @@ class Engine:
         if first := self._roster.first:
             self._meter.company_comes(first.job.submodel.footprint)
         turn.probes = self._company.is_unmeasured(job) and not self._gang_steps
+        if self._roster.turns and not self._gang_steps and self._company.join(job):
+            with self._lanes.parked():  # no step goes on that began before the rule
+                pass
         self._roster.enter(turn)
         self._meter.begin(job.name, self.now_s(), alone=len(self._roster.turns) == 1)
         self._begin(turn)
@@ -314,6 +317,7 @@ class Engine:
         self._stepper.rest(job)
         cost = self._meter.end(job.name, job.submodel.footprint)
         self._roster.leave(turn)
+        self._company.part()
         self._release(turn, cost)
         if not self._leaving and turn.stays:  # one that was sent away keeps its place in line
             job.in_line_since = self._roster.next_tick()
@@ -356,7 +360,7 @@ class Engine:
             while True:
                 self._rest_while_another_probes(turn)
                 self._stepper.record_step(job)
-                self._stepper.step(job)
+                self._stepper.step(job, self._company.climb(turn))
                 if submodel.finished or turn.used_up():
                     break
                 self._between_steps()

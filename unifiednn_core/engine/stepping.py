@@ -60,19 +60,29 @@ class Stepper:
             self._own.number, self._own.recorder = number, self.recorder_of_lane()
             yield
 
-    def step(self, job: Job) -> None:
-        """Take a step, evaluate after the last one of an epoch, and leave the process as it was."""
+    def step(self, job: Job, climb: contextlib.AbstractContextManager[None] | None = None) -> None:
+        """Take a step, evaluate after the last one of an epoch, and leave the process as it was.
+
+        `climb` surrounds it, and may wait for another lane.
+        """
         number, step = self._own.number, job.submodel.steps_done + 1
         self._mark(number, job.name, f"step {step}")
         self.heartbeat(job.name)
         with self._lanes.computing:
             try:
-                with self._trace(number, job.name, step):
+                with self._climbing(job, climb) if climb else UNTRACED, self._trace(number, job.name, step):
                     self._compute(job)
             finally:
                 self.restore_process(job, seldom=False)
                 self.at_work.pop(job.name, None)  # from here on it may wait for other lanes
         self.steps += 1
+
+    @contextlib.contextmanager
+    def _climbing(self, job: Job, climb: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        self.at_work.pop(job.name, None)  # while it waits, the device does not work for it
+        with climb:
+            self.heartbeat(job.name)
+            yield
 
     def step_gang(self, gang: Gang, crew: Sequence[Turn]) -> None:
         """Take a step of each member, and evaluate those at the end of an epoch."""

@@ -94,9 +94,9 @@ def lowered(arguments: Any, dtype: torch.dtype) -> Any:
 
 def _kind(given: Any) -> object:
     """What calls depend on, of an input: the sizes of a tensor, and plain values as they are."""
-    return (
-        (given.shape, given.stride(), given.dtype, given.device) if isinstance(given, Tensor) else (type(given), given)
-    )
+    if isinstance(given, Tensor):
+        return given.shape, given.stride(), given.dtype, given.device
+    return (type(given), tuple(map(_kind, given)) if isinstance(given, list | tuple) else given)
 
 
 def _autocast(inputs: Sequence[Tensor]) -> torch.dtype | None:

@@ -23,10 +23,11 @@ from unifiednn_core.preflight.estimate import (
     predict,
 )
 from unifiednn_core.preflight.fixed_nodes import fixed
-from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.scheduling.peaks import Fall
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec, is_concurrent
 from unifiednn_core.store.library import Measured
@@ -63,16 +64,25 @@ def memory_room(document: Mapping[str, Any]) -> MemoryRoom:
     if "company_bytes" not in document:  # nothing was predicted
         return MemoryRoom()
     parts, peak_bytes = document["submodels"], document["peak_bytes"]
-    data = {sha256: size for part in parts_of(document) for sha256, size in part.need.data.items()}
+    needs = {part.name: part.need for part in parts_of(document)}
+    data = {sha256: size for need in needs.values() for sha256, size in need.data.items()}
+    working = {part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in parts}
     budget_bytes = document["budget_bytes"]
     return MemoryRoom(
-        working_bytes={part["name"]: part["gradients_bytes"] + part["transient_bytes"] for part in parts},
+        working_bytes=working,
         weights_bytes={part["name"]: part["weights_bytes"] for part in parts},
         optimizer_bytes={part["name"]: part["optimizer_bytes"] for part in parts},
+        falls={name: _falls(need, working.get(name, 0)) for name, need in needs.items()},
         company_bytes=document["company_bytes"],
         tensors_bytes=peak_bytes - document["context_bytes"] - sum(data.values()),
         spare_bytes=None if budget_bytes is None else budget_bytes - peak_bytes,
     )
+
+
+def _falls(need: MemoryNeed, working_bytes: int) -> tuple[Fall, ...]:
+    """Falls of a sub-model with what its allocator keeps, which does not come down."""
+    kept_bytes = max(0, working_bytes - need.gradients_bytes - need.transient_bytes)
+    return tuple(fall._replace(bytes=fall.bytes + kept_bytes) for fall in need.falls)
 
 
 def forecast(

@@ -7,6 +7,7 @@ the activations.) A whole batch that costs little is run as well, and its own co
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
@@ -23,7 +25,9 @@ from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.formats.draws import draws
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
+from unifiednn_core.scheduling.peaks import POINTS, coarse, falls_of
 from unifiednn_core.spec.choices import CLASSIFICATION
+from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import lengths
 
@@ -97,6 +101,8 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
     for sha256, size in zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True):
         data_bytes[sha256] = max(size, data_bytes.get(sha256, 0))  # training and test data may be one file
     order_bytes = _order_bytes(trial)
+    step = [size + order_bytes for size in _step_of_one_part(hyper, at[batch_size])]
+    falls = falls_of(step, counted.places)
     return MemoryNeed(
         weights_bytes=counted.weights_bytes,
         gradients_bytes=counted.gradients_bytes,
@@ -113,7 +119,15 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         leaves=tried.techniques.leaves,
         fitted=not cheap,
+        curve=coarse(step) if step else (),
+        falls=falls[:: -(-len(falls) // POINTS) or 1],
     ).cut(hyper.shares)
+
+
+def _step_of_one_part(hyper: Hyperparameters, moments: Moments) -> list[int]:
+    """Bytes after each operator of a step; empty if a batch is computed in parts, or its moments are not known."""
+    several = hyper.nodes is not None or sum(hyper.shares) * hyper.accumulation_steps > 1
+    return [] if several or len(moments.first) == 1 else [*moments.first, *moments.update]
 
 
 def _order_bytes(trial: Trial) -> int:
@@ -169,6 +183,8 @@ class _Counted:
         sets = [data for data in (trial.train, trial.test) if data is not None]
         self.data_bytes = [self._live.track(data.entries.values()) for data in sets]
         self._at_rest = self.weights_bytes = self.optimizer_bytes = self.gradients_bytes = 0
+        self.places: list[tuple[str, int]] = []
+        """Parameters, and how many moments of the first part are over when each has its gradient."""
 
     def settle(self, size: int) -> None:
         """Take a step, after which everything that stays is there and counted; learn its size."""
@@ -188,13 +204,28 @@ class _Counted:
         with self._live:
             optimizer.zero_grad(set_to_none=True)
             learn = partial(self._learn, size)
-            first, second, update = (self._timeline(work) for work in (learn, learn, self._update))
+            with self._noting_places():
+                first = self._timeline(learn)
+            second, update = (self._timeline(work) for work in (learn, self._update))
             gradients = [p.grad for p in self.tried.module.parameters() if p.grad is not None]
             self.gradients_bytes = LiveBytes(self._block_bytes).track(gradients)
             del gradients
             optimizer.zero_grad(set_to_none=True)
             evaluation = self._timeline(lambda: self._evaluate(size))
         return Moments(first, second, update, evaluation)
+
+    @contextmanager
+    def _noting_places(self) -> Iterator[None]:
+        places = self.places = []
+
+        def note(name: str, _: Tensor) -> None:
+            places.append((name, len(self._live.timeline)))
+
+        named = [(name, one) for name, one in self.tried.module.named_parameters() if one.requires_grad]
+        hooks = [_when_learnt(one, partial(note, name)) for name, one in named]
+        yield
+        for hook in hooks:
+            hook.remove()
 
     def _update(self) -> None:
         self.tried.optimizer.step()
@@ -233,6 +264,12 @@ class _Counted:
     def _score(self, outputs: tuple[Tensor, ...], batch: Batch) -> None:
         if self.trial.spec.hyperparameters.criterion in CLASSIFICATION and batch.targets is not None:
             (self.tried.step.scores(outputs).detach().argmax(1) == batch.targets).sum()
+
+
+def _when_learnt(parameter: Tensor, told: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call `told` whenever backward has the gradient of a parameter."""
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(told)  # type: ignore[no-untyped-call]
+    return handle
 
 
 def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from unifiednn_core.scheduling.peaks import Fall
+
 
 class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     """Bytes of a sub-model at its batch size, and transient bytes of its steps at smaller ones."""
@@ -39,6 +41,10 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     """Transient bytes of an evaluation by the size of its batch, which is never split; empty without test data."""
     leaves: bool = False
     """Whether weights and optimizer state are on a GPU only during its turns."""
+    curve: tuple[int, ...] = ()
+    """Bytes during a step at a few of its moments, with gradients; empty if a batch is computed in parts."""
+    falls: tuple[Fall, ...] = ()
+    """Where a step comes down from its peak; empty as `curve` is."""
     fitted: bool = False
     """Whether the figures at the full batch are extrapolated, because the full one was too costly to try."""
 
@@ -76,7 +82,10 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "MemoryNeed":
         """The need with another batch size or split."""
         size, split = batch_size or self.batch_size, batch_split or self.batch_split
-        changes = {"batch_size": size, "batch_split": split, "transient_bytes": self.transient_of(size, split)}
+        changes: dict[str, object] = {"batch_size": size, "batch_split": split}
+        changes["transient_bytes"] = self.transient_of(size, split)
+        if (size, split) != (self.batch_size, self.batch_split):
+            changes |= {"curve": (), "falls": ()}
         return self.model_copy(update=changes)
 
 

@@ -45,7 +45,7 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
             title="Technique saves nothing",
             field=trial.place("hyperparameters.techniques"),
             message=_message(trial, one, with_bytes, without_bytes),
-            remedy="Leave it out.",
+            remedy=one.remedy,
         )
         for one, with_bytes, without_bytes in pairs
         if with_bytes > (1 - LEAST_SHARE) * without_bytes

@@ -4,10 +4,11 @@ The policy's choice always trains. Others join it in further lanes of the same p
 (`obstacle`), and leave again if their common progress, as measured, does not pay (`Rates`).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.scheduling.peaks import Climb, Fall, in_turn
 
 LEAST_GAIN = 1.15
 """Progress in company must be that of as many sub-models alone, one after another."""
@@ -30,6 +31,8 @@ class MemoryRoom:
     """Gradients and temporary memory of a step, by sub-model."""
     weights_bytes: Mapping[str, int] = field(default_factory=dict)
     optimizer_bytes: Mapping[str, int] = field(default_factory=dict)
+    falls: Mapping[str, tuple[Fall, ...]] = field(default_factory=dict)
+    """Where the steps of a sub-model come down from their peak."""
     company_bytes: int | None = None
     """What company may add to the largest working set."""
     tensors_bytes: int | None = None
@@ -60,6 +63,8 @@ class Member:
     """Whether its steps draw from the default generators, of which there is one of each."""
     hurries: bool = False
     """Whether nobody may delay it, because it has a deadline."""
+    falls: tuple[Fall, ...] = ()
+    """Where its steps come down from their peak; empty where that is not known."""
 
 
 def working_limit(working_bytes: Iterable[int], margin_bytes: int | None) -> int:
@@ -76,9 +81,20 @@ def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -
     known = [size for size in together if size is not None]
     if len(known) < len(together):
         return f"The memory of the steps of {candidate.name} or its company is not known yet."
-    if sum(known) > limit_bytes:
+    if sum(known) > limit_bytes and climbing([candidate, *at_work], limit_bytes) is None:
         return f"Their steps would need {memory_text(sum(known))} at once, more than {memory_text(limit_bytes)}."
     return None
+
+
+def climbing(members: Sequence[Member], limit_bytes: int) -> dict[str, Fall] | None:
+    """Up to where each of two climbs alone, if only so they may step at once; None if they may not, or need not."""
+    sizes = [member.working_bytes for member in members]
+    if len(members) != 2 or sizes[0] is None or sizes[1] is None or sizes[0] + sizes[1] <= limit_bytes:
+        return None
+    found = in_turn(
+        Climb(sizes[0], members[0].falls), Climb(sizes[1], members[1].falls), limit_bytes, LEAST_GAIN
+    )  # fmt: skip
+    return None if found is None else dict(zip((member.name for member in members), found, strict=True))
 
 
 @dataclass(slots=True)

@@ -116,7 +116,13 @@ def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJ
 
     def member(one: JobProgress, *, begins: bool) -> Member:
         size = room.working_bytes.get(one.name.removeprefix(prefix), 0) + (placed_bytes(one) if begins else 0)
-        return Member(name=one.name, priority=one.job.priority, working_bytes=size, shares_randomness=False)
+        return Member(
+            name=one.name,
+            priority=one.job.priority,
+            working_bytes=size,
+            shares_randomness=False,
+            falls=room.falls.get(one.name.removeprefix(prefix), ()) if on_host else (),
+        )
 
     def may_join(candidate: JobProgress, at_work: Sequence[JobProgress], unended: Iterable[JobProgress]) -> bool:
         if not pays(candidate, at_work):

@@ -30,6 +30,11 @@ class Technique(BaseModel):
         """Whether the trained model has the same bits as without it."""
         return True
 
+    @property
+    def remedy(self) -> str:
+        """What to do where it saves nothing."""
+        return "Leave it out."
+
 
 class Compression(Technique):
     """Saved activations are packed without loss, as long as that makes them smaller."""
@@ -109,6 +114,11 @@ class DropIT(Technique):
     def exact(self) -> bool:
         """If everything is kept."""
         return self.keep == 1
+
+    @property
+    def remedy(self) -> str:
+        """Of the published form, the other one."""
+        return "Leave it out." if self.form == "deduplicated" else 'Leave it out, or set "form" to "deduplicated".'
 
 
 class IdleOffload(Technique):

@@ -54,7 +54,7 @@ class Packing:
             return _narrow(flat)
         if flat.dtype not in INTEGERS:
             return None
-        packed = Two.of(flat) or Places.of(flat)
+        packed = _pack_numbers(flat)
         if packed is None and self.bfloat16 and flat.dtype is torch.float32:
             return _Cast(flat.to(torch.bfloat16), flat.dtype)
         return packed
@@ -73,6 +73,17 @@ def pack_need(flat: Tensor, need: BackwardNeed) -> Packed | None:
         outside |= flat.isnan()
     elements = flat.new_tensor([min(need.low + 1, (need.low + need.high) / 2), need.low])
     return Two(pack_bits(outside), elements.view(INTEGERS[flat.dtype]), flat.dtype, len(flat), complete=False)
+
+
+def _pack_numbers(flat: Tensor) -> Packed | None:
+    """Pack numbers bit by bit; a sample, for which a GPU is asked once, tells in which way, if in any."""
+    few = sampled(flat.view(INTEGERS[flat.dtype]))
+    counts = torch.stack([_two(few)[0].logical_not().count_nonzero(), few.count_nonzero()])
+    others, nonzero = counts.tolist()
+    packed: Packed | None = Two.of(flat) if others == 0 else None
+    if packed is None and _worth(nonzero, len(few), flat.element_size()):
+        packed = Places.of(flat)
+    return packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +115,8 @@ class Two:
     @classmethod
     def of(cls, flat: Tensor) -> "Two | None":
         """Pack numbers, such as the noise of dropout; None if more than two differ in their bits."""
-        numbers = flat.view(INTEGERS[flat.dtype])
-        if _second(sampled(numbers)) is None or (found := _second(numbers)) is None:
-            return None
-        return cls(pack_bits(found[0]), found[1], flat.dtype, len(flat))
+        either, second, both = _two(flat.view(INTEGERS[flat.dtype]))
+        return cls(pack_bits(second), both, flat.dtype, len(flat)) if bool(either.all()) else None
 
     def unpack(self) -> Tensor:
         """Return the memory."""
@@ -116,11 +125,11 @@ class Two:
         return places.to(self.numbers.dtype).mul_(second - first).add_(first).view(self.dtype)
 
 
-def _second(numbers: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Where the larger of two different numbers is, and both; None if there are more."""
+def _two(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where the smallest or the largest number is, where the largest is, and both."""
     low, high = torch.aminmax(numbers)
     second = numbers == high
-    return (second, torch.stack([low, high])) if bool((second | (numbers == low)).all()) else None
+    return second | (numbers == low), second, torch.stack([low, high])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +146,8 @@ class Places:
     @classmethod
     def of(cls, flat: Tensor) -> "Places | None":
         """Pack what is not zero, bit by bit, so that -0.0 stays -0.0; None if that is not smaller."""
-        numbers = flat.view(INTEGERS[flat.dtype])
-        if not _worth(sampled(numbers)):
-            return None
-        places = numbers != 0
-        return cls.at(places, flat) if _worth(places, flat.element_size()) else None
+        places = flat.view(INTEGERS[flat.dtype]) != 0
+        return cls.at(places, flat) if _worth(int(places.count_nonzero()), len(flat), flat.element_size()) else None
 
     @classmethod
     def at(cls, places: Tensor, flat: Tensor, *, complete: bool = True) -> "Places":
@@ -165,11 +171,9 @@ class Places:
         return flat
 
 
-def _worth(numbers: Tensor, element_bytes: int | None = None) -> bool:
-    """Whether few enough numbers differ from zero."""
-    size_bytes = element_bytes or numbers.element_size()
-    packed_bytes = int(numbers.count_nonzero()) * size_bytes + numbers.numel() / 8
-    return packed_bytes <= MOST_SHARE * numbers.numel() * size_bytes
+def _worth(nonzero: int, count: int, element_bytes: int) -> bool:
+    """Whether few enough of so many numbers differ from zero."""
+    return nonzero * element_bytes + count / 8 <= MOST_SHARE * count * element_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,19 @@ def test_a_technique_without_use_is_told_with_the_remedy():
     assert told.message.startswith("Activation compression ")
 
 
+def test_dropit_promises_nothing_where_relu_keeps_what_it_drops():
+    def told(**asked: object) -> list[tuple[str, str]]:
+        trial = trial_of(convolutions(), {"name": "dropit", "keep": 0.1, **asked})
+        tried = dry_run(trial)
+        memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+        return [(one.message, one.remedy) for one in savings.useless(trial, memory, found)]
+
+    [(message, remedy)] = told(form="published")
+    assert message.startswith("DropIT makes the temporary memory of a step of one larger (")
+    assert remedy == 'Leave it out, or set "form" to "deduplicated".'
+    assert told() == []
+
+
 def test_a_sub_model_without_its_techniques_is_one_that_never_had_any():
     trial = trial_of(convolutions(), {"name": "compression", "bfloat16": True})
     left, tried = savings.left_out(trial, dry_run(trial))

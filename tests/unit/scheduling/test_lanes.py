@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.scheduling.peaks import Fall
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.rehearsal import (
     LEAST_STEPS,
@@ -90,6 +91,15 @@ def test_memory_keeps_company_away():
         room = MemoryRoom(working_bytes={"a": 100, "b": 90}, company_bytes=limit_bytes)
         turns = simulate(jobs, RoundRobin(), lanes=2, may_join=joining(room, "run/"))
         assert (2 in {turn.lane for turn in turns}) is beside
+
+
+@pytest.mark.parametrize(("share", "on_host", "beside"), [(0.6, True, True), (0.95, True, False), (0.6, False, False)])
+def test_steps_that_climb_in_turn_may_be_company_as_in_the_engine(share, on_host, beside):
+    jobs = [SimulatedJob(name=name, steps_per_epoch=10) for name in "ab"]
+    falls = dict.fromkeys("ab", (Fall("w", 20, share),))
+    room = MemoryRoom(working_bytes={"a": 100, "b": 90}, falls=falls, company_bytes=25)
+    turns = simulate(jobs, RoundRobin(), lanes=2, may_join=joining(room, on_host=on_host))
+    assert (2 in {turn.lane for turn in turns}) is beside
 
 
 @pytest.mark.parametrize(("held_before", "beside"), [(0, False), (1, True)])

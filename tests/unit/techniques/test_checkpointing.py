@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tests.unit.techniques.networks import Residual, attention, batch, convolutions, example, of_file
 from unifiednn_core.base.errors import NotApplicable
+from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.spec.techniques import Checkpointing, Compression
 from unifiednn_core.techniques import recompute
 from unifiednn_core.techniques.build import NONE, built
@@ -147,3 +148,31 @@ def test_blocks_of_a_list_are_segments_and_layers_are_grouped() -> None:
     assert len(run.groups) == 5
     assert not any(getattr(group[0], "inplace", False) for group in run.groups)
     assert len(segmented(Blocks(), None)) == 5
+
+
+def test_autocast_is_as_it_was_when_a_segment_runs_again() -> None:
+    found = []
+    for techniques in (NONE, built([Checkpointing()])):
+        network, inputs, targets = example(deep)()
+        torch.manual_seed(0)
+        with torch.random.fork_rng(devices=[]), techniques.part(network, (inputs, targets)):
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+                scores = network(inputs)
+            nn.functional.cross_entropy(scores.float(), targets).backward()
+        found.append([one.grad for one in network.parameters()])
+    assert all(map(torch.equal, *found))
+
+
+def test_a_generator_of_its_own_draws_again_what_it_drew() -> None:
+    found = []
+    for techniques in (NONE, built([Checkpointing(segments=4)])):
+        network, inputs, targets = example(deep)()
+        own = own_draws(network)
+        assert own is not None
+        own.generator.manual_seed(5)
+        own.begin()
+        with techniques.part(network, (inputs, targets), own.generator):
+            nn.functional.cross_entropy(network(inputs), targets).backward()
+        own.end()
+        found.append([*(one.grad for one in network.parameters()), own.generator.get_state()])
+    assert all(map(torch.equal, *found))

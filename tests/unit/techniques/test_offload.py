@@ -1,6 +1,9 @@
 """Offload leaves every bit, keeps its budget, and takes memory from the device as predicted."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,3 +183,57 @@ def test_a_plan_keeps_the_limit_and_the_last_saved_first(data: st.DataObject) ->
 def test_attention_too() -> None:
     taken = steps(example(attention), Offload())
     assert all(one.same_bits(take_step(*example(attention)(), NONE)) for one in taken)
+
+
+class Timeline:
+    """Streams that note what they do, in the place of those of a GPU."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, ...]] = []
+        self.compute, self.now = FakeStream(self, "compute"), FakeStream(self, "compute")
+
+    @contextmanager
+    def stream(self, stream: "FakeStream") -> Iterator[None]:
+        before, self.now = self.now, stream
+        yield
+        self.now = before
+
+
+class FakeStream:
+    def __init__(self, timeline: Timeline, name: str = "copies") -> None:
+        self.timeline, self.name = timeline, name
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.timeline.log.append((self.name, "waits for", other.name))
+
+    def wait_event(self, event: str) -> None:
+        self.timeline.log.append((self.name, "waits for", event))
+
+    def record_event(self) -> str:
+        event = f"event {sum(entry[1] == 'records' for entry in self.timeline.log)}"
+        self.timeline.log.append((self.name, "records", event))
+        return event
+
+
+def test_on_a_gpu_streams_wait_before_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who computes waits for the copy to the host before it gives memory up, and for the copy back before its use."""
+    made, torch_of_room = Timeline(), host_memory.torch
+    cuda = SimpleNamespace(
+        Stream=lambda device: FakeStream(made), current_stream=lambda device: made.now, stream=made.stream
+    )
+    monkeypatch.setattr(host_memory, "torch", SimpleNamespace(
+        cuda=cuda,
+        empty=lambda count, dtype, pin_memory: torch_of_room.empty(count, dtype=dtype),
+        empty_like=lambda one, device, pin_memory: torch_of_room.empty_like(one),
+    ))  # fmt: skip
+    host, flat = host_memory.PinnedMemory(torch.device("cuda", 0)), torch.arange(5.0)
+    parcel = host.send(flat)
+    assert made.log == [("copies", "waits for", "compute"), ("copies", "records", "event 0")]
+    parcel.sent()
+    assert made.log[2:] == [("compute", "waits for", "event 0")]
+    there = parcel.fetch()
+    assert made.log[3:] == [("copies", "waits for", "compute"), ("copies", "records", "event 1")]
+    parcel.wait()
+    host.close()
+    assert made.log[5:] == [("compute", "waits for", "event 1"), ("compute", "waits for", "copies")]
+    assert torch.equal(there, flat)

@@ -270,6 +270,22 @@ def test_a_network_is_cut_into_stages_that_share_its_weights(name: str, image: i
     assert bits([whole]) != bits([plain]), "the network itself was trained"
 
 
+def test_an_exported_graph_is_cut_like_the_network_itself() -> None:
+    whole = network("lenet")
+    inputs = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    graph = torch.export.export(network("lenet"), (inputs,), strict=False).module()
+    assert len(chain(graph).layers) == len(chain(whole).layers)
+    made = stages(graph, inputs, 4)
+    value = inputs
+    for stage in made:
+        value = stage(value)
+    assert torch.equal(value, whole(inputs))
+    assert bits([graph]) == bits([whole]), "each batch counts once in BatchNorm"
+    names = [{name for name, _ in stage.named_parameters()} for stage in made]
+    assert set.union(*names) == {name for name, _ in whole.named_parameters()}
+    assert sum(map(len, names)) == len(set.union(*names))
+
+
 class _Branching(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x if x.sum() > 0 else -x

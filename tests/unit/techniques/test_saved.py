@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.unit.techniques.networks import convolutions, example
 from tests.unit.techniques.odd_networks import ODD, odd
-from unifiednn_core.spec.techniques import Compression, DropIT
+from unifiednn_core.spec.techniques import Checkpointing, Compression, DropIT
 from unifiednn_core.techniques import compression
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.compression import Packing
@@ -22,6 +22,15 @@ from unifiednn_core.testing.techniques import check_technique, take_step
 @pytest.mark.parametrize("technique", [Compression(), DropIT(keep=1.0)], ids=["compression", "dropit"])
 def test_odd_networks_keep_their_bits(kind, technique):
     check_technique(technique, [example(lambda: odd(kind))])
+
+
+@pytest.mark.parametrize("first", [Compression(), DropIT(keep=1.0)], ids=["compression", "dropit"])
+def test_what_segments_keep_is_packed_too(first):
+    make = example(convolutions)
+    plain, alone, both = (
+        take_step(*make(), built(asked)) for asked in ([], [Checkpointing()], [first, Checkpointing()])
+    )
+    assert both.same_bits(plain) and both.saved_bytes <= alone.saved_bytes < plain.saved_bytes
 
 
 @pytest.mark.parametrize("kind", ["pools", "convolutions"])
@@ -145,3 +154,14 @@ def test_a_part_leaves_nothing_behind(finished):
         assert not any(one() for one in living)
     finally:
         gc.enable()
+
+
+def test_backward_may_run_twice():
+    network, inputs, targets = example(convolutions)()
+    with built([Compression()]).part(network, [inputs]):
+        loss = nn.functional.cross_entropy(network(inputs), targets)
+        loss.backward(retain_graph=True)
+        once = [one.grad.clone() for one in network.parameters()]
+        network.zero_grad()
+        loss.backward()
+    assert all(torch.equal(one.grad, before) for one, before in zip(network.parameters(), once, strict=True))

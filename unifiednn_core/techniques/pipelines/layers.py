@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import fx, nn
 
 from unifiednn_core.base.errors import BadInput
@@ -14,50 +15,86 @@ class Chain:
     network: nn.Module
     given: fx.Node
     layers: tuple[tuple[fx.Node, ...], ...]
+    ends: tuple[fx.Node, ...]
+    """What each layer hands on."""
 
     def part(self, first: int, end: int) -> nn.Module:
         """Layers `first` to `end` without `end`; it shares weights and buffers with the network, under their names."""
         graph = fx.Graph()
-        before = self.layers[first - 1][-1] if first else self.given
+        before = self.ends[first - 1] if first else self.given
         copies = {before: graph.placeholder("inputs")}
+
+        def copied(node: fx.Node) -> fx.Node:
+            if node not in copies:  # a weight, or a constant that each stage computes for itself
+                copies[node] = graph.node_copy(node, copied)
+            return copies[node]
+
         for layer in self.layers[first:end]:
             for node in layer:
-                copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(copies[self.layers[end - 1][-1]])
+                copied(node)
+        graph.output(copies[self.ends[end - 1]])
         return fx.GraphModule(self.network, graph).train(self.network.training)
 
 
 def chain(network: nn.Module) -> Chain:
     """Find the layers of a network. Raises `BadInput` if it cannot be traced or has several inputs or outputs."""
     try:
-        traced = fx.symbolic_trace(network)
+        traced = network if isinstance(network, fx.GraphModule) else _traced(network)
     except Exception as error:  # whatever a forward does with what is no tensor
         raise _not_cut(f"cannot be traced ({error})") from error
     given = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    computed = [node for node in traced.graph.nodes if node.op not in ("placeholder", "output")]
     [output] = [node for node in traced.graph.nodes if node.op == "output"]
-    if len(given) != 1 or not isinstance(output.args[0], fx.Node):
+    returned = output.args[0]
+    if isinstance(returned, (tuple, list)) and len(returned) == 1:
+        [returned] = returned
+    if len(given) != 1 or not isinstance(returned, fx.Node):
         raise _not_cut(f"has {len(given)} inputs" if len(given) != 1 else "has several outputs")
-    places = {node: place for place, node in enumerate(computed)}
-    layers, first = [], 0
+    computed = _computed(given[0], traced)
+    places = {node: place for place, node in enumerate(computed)} | {output: len(computed)}
+    layers, ends, first = [], [], 0
     needed_at = _last_use(given[0], places)
     for place, node in enumerate(computed):
-        if needed_at <= place and not any(_writes_into(user, traced) for user in node.users):
+        if needed_at <= place and node is not returned and not any(_writes_into(user, traced) for user in node.users):
             layers.append(tuple(computed[first : place + 1]))
+            ends.append(node)
             first = place + 1
         needed_at = max(needed_at, _last_use(node, places))
-    return Chain(traced, given[0], tuple(layers))
+    return Chain(traced, given[0], (*layers, tuple(computed[first:])), (*ends, returned))
+
+
+def _traced(network: nn.Module) -> fx.GraphModule:
+    """The graph of a forward; it raises `ValueError` if the network counts its calls itself, which no graph records."""
+    before = [one.clone() for one in network.buffers()]
+    traced = fx.symbolic_trace(network)
+    changed = [not torch.equal(one, old) for one, old in zip(network.buffers(), before, strict=True)]
+    for one, old in zip(network.buffers(), before, strict=True):
+        one.copy_(old)
+    if any(changed):
+        raise ValueError("its forward writes into buffers")
+    return traced
+
+
+def _computed(given: fx.Node, traced: fx.GraphModule) -> list[fx.Node]:
+    """What follows from the input or changes something in place, in order; all else is weights and constants."""
+    found: dict[fx.Node, None] = {}
+    for node in traced.graph.nodes:
+        follows = any(one is given or one in found for one in node.all_input_nodes)
+        if node.op not in ("placeholder", "output") and (follows or _writes_into(node, traced)):
+            found[node] = None
+    return list(found)
 
 
 def _last_use(node: fx.Node, places: dict[fx.Node, int]) -> int:
-    return max((places[user] for user in node.users if user in places), default=-1)
+    return max((places[user] for user in node.users), default=-1)
 
 
 def _writes_into(user: fx.Node, traced: fx.GraphModule) -> bool:
-    """Whether an operator changes its input in place, which the stage before still needs."""
+    """Whether an operator changes one of its inputs in place."""
     if user.op == "call_module":
         return bool(getattr(traced.get_submodule(str(user.target)), "inplace", False))
-    name = str(getattr(user.target, "__name__", user.target))
+    if user.op == "get_attr":
+        return False
+    name = str(getattr(user.target, "__name__", user.target)).split(".")[0]
     return bool(user.kwargs.get("inplace")) or (name.endswith("_") and not name.startswith("_"))
 
 

@@ -1,0 +1,93 @@
+"""A placed network at work: parts of its graph, each on its device, with the bits of the whole one.
+
+Random draws and sums of gradients come in the order of the program. Each part of the graph of a file checks the
+contracts of its operators, as the whole graph does.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from unifiednn_core.formats.draws import graphs_of, is_of_file
+from unifiednn_core.formats.guard import GraphGuard
+from unifiednn_core.techniques.placement.cutting import CutGraph, Key, cut
+from unifiednn_core.techniques.placement.graph import CostGraph
+
+
+class PlacedNetwork:
+    """A network on several devices.
+
+    Entries of `devices` may be equal: two times `cpu` are two logical devices, between which tensors are copied as
+    between real ones. The weights are moved to their devices and stay those of `module`, which says whether it trains.
+    """
+
+    def __init__(
+        self, module: fx.GraphModule, graph: CostGraph, device_of: Sequence[int], devices: Sequence[torch.device]
+    ):
+        """`device_of` says where each operator of `graph` runs, which `costs` made of this network."""
+        self.module, self.devices = module, tuple(devices)
+        placed = {op.name: device for op, device in zip(graph.ops, device_of, strict=True)}
+        owners = {op.name: graph.ops[graph.storage(number)].name for number, op in enumerate(graph.ops)}
+        of_file = is_of_file(module)
+        graphs = [one.graph for one in graphs_of(module)] if of_file else [module.graph]
+        homes = _homes(graphs[0], placed)
+        _move_weights(module, {name: self.devices[device] for name, device in homes.items()})
+        self.training = cut(module, graphs[0], placed, owners, self.devices)
+        self.evaluation = self.training
+        if len(graphs) > 1:
+            self.evaluation = cut(module, graphs[1], _beside(graphs[1], homes), {}, self.devices)
+        if of_file:
+            for part in {id(part): part for one in (self.training, self.evaluation) for part in one.parts}.values():
+                part.module.forward = GraphGuard(part.module)
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Run the network; its outputs are on the device of its last operator. Raises `ContractBroken`."""
+        whole: CutGraph = self.training if self.module.training else self.evaluation
+        values: dict[Key, Any] = {
+            key: one.to(self.devices[key[1]])
+            for key, one in zip(whole.inputs, whole.codegen.process_inputs(*inputs), strict=True)
+        }
+        results: Any = None
+        for part in whole.parts:
+            part.module.training = self.module.training
+            results = part.module(*(values[key] for key in part.inputs))
+            for key in part.done_with:
+                del values[key]
+            if part is not whole.parts[-1]:
+                values.update(zip(part.outputs, results, strict=True))
+        return whole.codegen.process_outputs(results)
+
+
+def _homes(graph: fx.Graph, device_of: Mapping[str, int]) -> dict[str, int]:
+    """Find the device of each weight: that of the operators that read it."""
+    found: dict[str, int] = {}
+    for node in graph.find_nodes(op="get_attr"):
+        for reader in node.users:
+            found.setdefault(str(node.target), device_of[reader.name])
+    return found
+
+
+def _beside(graph: fx.Graph, homes: Mapping[str, int]) -> dict[str, int]:
+    """Place a graph of evaluation: each operator where its weights are, or else where its last input is."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            continue
+        weights = [homes[str(one.target)] for one in node.all_input_nodes if str(one.target) in homes]
+        values = [found[one.name] for one in node.all_input_nodes if one.name in found]
+        found[node.name] = (weights or values[-1:] or [0])[0]
+    return found
+
+
+def _move_weights(module: nn.Module, homes: Mapping[str, torch.device]) -> None:
+    """Move parameters and buffers; the parameters stay the same objects, so that an optimizer keeps them."""
+    for name, device in homes.items():
+        folder, _, leaf = name.rpartition(".")
+        holder = module.get_submodule(folder)
+        value = getattr(holder, leaf)
+        if isinstance(value, nn.Parameter):
+            value.data = value.data.to(device)
+        elif isinstance(value, Tensor):
+            holder._buffers[leaf] = value.to(device)
