@@ -245,6 +245,7 @@ def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> 
         product.service.runs.add_submodel(product.run_id, joining)
 
 
+@pytest.mark.long
 def test_other_logical_devices_change_no_bit_of_virtual_nodes_also_where_a_worker_is_killed(
     product: Product, alone: Alone
 ) -> None:
