@@ -65,9 +65,7 @@ def verify(
 def export(
     run_id: RunId,
     tool: Annotated[Tool, typer.Option("--to", help="Tool that reads it.")],
-    place: Annotated[
-        str, typer.Argument(help="Folder (send that of wandb with `wandb sync`), or an MLflow server.")
-    ],
+    place: Annotated[str, typer.Argument(help="Folder (send that of wandb with `wandb sync`), or an MLflow server.")],
     as_json: AsJson = False,
 ) -> None:
     """Export the curves and settings of a run, one run of TensorBoard, MLflow or W&B for each sub-model."""
