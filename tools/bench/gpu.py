@@ -27,6 +27,7 @@ LOG = "gpu-path.json"
 BENCHES: Mapping[str, float] = {
     "paper-vision": 0.35,
     "paper-mixed": 0.45,
+    "figure-14": 0.35,
     "equal-small": 0.4,
     "paper-schedulers": 0.6,
     "sweep-32": 1.0,
