@@ -163,10 +163,11 @@ def test_autocast_is_as_it_was_when_a_segment_runs_again() -> None:
     assert all(map(torch.equal, *found))
 
 
-def test_a_generator_of_its_own_draws_again_what_it_drew() -> None:
+@pytest.mark.parametrize("make", [example(deep), of_file(deep)])
+def test_a_generator_of_its_own_draws_again_what_it_drew(make: Example) -> None:
     found = []
     for techniques in (NONE, built([Checkpointing(segments=4)])):
-        network, inputs, targets = example(deep)()
+        network, inputs, targets = make()
         own = own_draws(network)
         assert own is not None
         own.generator.manual_seed(5)

@@ -23,7 +23,7 @@ KINDS = frozenset({"placeholder", "get_attr", "call_function", "output"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class MachineRates:
     """A machine as two numbers, for costs by formulas instead of by the clock."""
 
     flops_per_s: float = 5e10
@@ -46,7 +46,7 @@ def costs(
     module: fx.GraphModule,
     inputs: Sequence[Tensor],
     *,
-    rates: Rates | None = None,
+    rates: MachineRates | None = None,
     repeats: int = 3,
     optimizer_tensors: int = 1,
 ) -> CostGraph:
@@ -78,7 +78,7 @@ def costs(
 
 @dataclass(frozen=True, slots=True)
 class _Meter:
-    rates: Rates | None
+    rates: MachineRates | None
     repeats: int
 
     def seconds(self, action: Callable[[], Any], device: torch.device) -> tuple[float, int, Any]:

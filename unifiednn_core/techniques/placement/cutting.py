@@ -20,7 +20,7 @@ Key = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacedPart:
     """Operators on one device that run one after another."""
 
     module: fx.GraphModule
@@ -32,11 +32,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutGraph:
     """A whole graph: where its inputs have to be, and its parts. The last part returns what the network returns."""
 
     inputs: tuple[Key, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedPart, ...]
     codegen: Any
     """Of the graph; says how its inputs and outputs are nested."""
 
@@ -47,7 +47,7 @@ def cut(
     device_of: Mapping[str, int],
     owner_of: Mapping[str, str],
     devices: Sequence[torch.device],
-) -> Cut:
+) -> CutGraph:
     """Cut a graph over the weights of a module; `device_of` and `owner_of` say where each node and its memory is."""
     makers: list[_Maker] = []
     made_by: dict[Key, _Maker] = {}
@@ -83,8 +83,8 @@ def cut(
     for number, maker in enumerate(makers):
         done = tuple(key for key in maker.inputs if last_reader[key] == number)
         outputs = tuple(key for key in maker.made if key in last_reader)
-        parts.append(Part(maker.finish(module, outputs), maker.device, tuple(maker.inputs), outputs, done))
-    return Cut(inputs, tuple(parts), graph._codegen)
+        parts.append(PlacedPart(maker.finish(module, outputs), maker.device, tuple(maker.inputs), outputs, done))
+    return CutGraph(inputs, tuple(parts), graph._codegen)
 
 
 @dataclass

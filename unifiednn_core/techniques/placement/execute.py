@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from unifiednn_core.formats.draws import graphs_of, is_of_file
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.techniques.placement.cutting import Cut, Key, cut
+from unifiednn_core.techniques.placement.cutting import CutGraph, Key, cut
 from unifiednn_core.techniques.placement.graph import CostGraph
 
 
@@ -44,7 +44,7 @@ class PlacedNetwork:
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run the network; its outputs are on the device of its last operator. Raises `ContractBroken`."""
-        whole: Cut = self.training if self.module.training else self.evaluation
+        whole: CutGraph = self.training if self.module.training else self.evaluation
         values: dict[Key, Any] = {
             key: one.to(self.devices[key[1]])
             for key, one in zip(whole.inputs, whole.codegen.process_inputs(*inputs), strict=True)

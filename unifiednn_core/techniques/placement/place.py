@@ -20,7 +20,7 @@ _REFINED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedOps:
     """Where each operator runs, and what that takes, simulated."""
 
     device_of: tuple[int, ...]
@@ -34,7 +34,7 @@ class Placement:
     """Of each device, in the order that needs more."""
 
 
-def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None, *, effort: int = EFFORT) -> Placement:
+def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None, *, effort: int = EFFORT) -> PlacedOps:
     """Place a network on one device for each of the caps, in bytes; None is no limit. Equal graphs get equal results.
 
     `effort` bounds the search, in simulated tasks. Raises `Infeasible`, with what is missing, if nothing fits.
@@ -52,7 +52,7 @@ def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None
     if search.score(best).excess_bytes:
         raise _none_found(search, best)
     times = search.tasks.list_schedule(device_of, len(caps), search.link)
-    return Placement(
+    return PlacedOps(
         device_of,
         times.makespan_s,
         search.tasks.program_order(device_of, len(caps), search.link).makespan_s,

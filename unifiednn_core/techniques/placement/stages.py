@@ -15,7 +15,7 @@ MOST_CUTS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ModelStage:
     """Operators `first` to `last`, the last one included, on one device."""
 
     device: int
@@ -76,7 +76,7 @@ def stages(
     in_flight: Sequence[int] | None = None,
     link: Link | None = None,
     may_tear: bool = False,
-) -> tuple[Stage, ...]:
+) -> tuple[ModelStage, ...]:
     """Cut a model in at most `devices` consecutive stages, by dynamic programming over `cuts`.
 
     The slowest stage is as fast as it can be. `caps` are bytes of each device, None for no limit. `in_flight` says
@@ -115,7 +115,7 @@ def stages(
     if not np.isfinite(best[devices, last]):
         reached = int(np.isfinite(best[devices - 1]).nonzero()[0][-1])
         raise _does_not_fit(needed(reached, last, devices - 1), limits, graph.ops[places[reached].before].name)
-    found: list[Stage] = []
+    found: list[ModelStage] = []
     end = last
     for device in reversed(range(devices)):
         start = int(chosen[device + 1, end])
@@ -123,7 +123,9 @@ def stages(
             first, seconds = places[start], float(passed_s[end] - passed_s[start])
             size = needed(start, end, device)
             received = () if may_tear else crossing(graph, first.before)
-            found.append(Stage(device, first.before, places[end].before - 1, seconds, size, received, first.size_bytes))
+            found.append(
+                ModelStage(device, first.before, places[end].before - 1, seconds, size, received, first.size_bytes)
+            )
         end = start
     return tuple(reversed(found))
 

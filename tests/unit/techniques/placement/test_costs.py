@@ -8,7 +8,7 @@ from tests.unit.techniques.networks import Residual, convolutions
 from tests.unit.techniques.placement.test_execute import INPUTS, graph_of
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.weights import state_sha256
-from unifiednn_core.techniques.placement.costs import Rates, costs
+from unifiednn_core.techniques.placement.costs import MachineRates, costs
 from unifiednn_core.techniques.placement.place import place
 
 
@@ -36,13 +36,15 @@ def test_what_operators_keep_is_what_autograd_saves() -> None:
 
 def test_counted_costs_are_equal_each_time_and_evaluation_keeps_nothing() -> None:
     network = graph_of(Residual)
-    first = costs(network, [INPUTS], rates=Rates())
-    assert first == costs(network, [INPUTS], rates=Rates()) and place(first, [None] * 2) == place(first, [None] * 2)
+    first = costs(network, [INPUTS], rates=MachineRates())
+    assert first == costs(network, [INPUTS], rates=MachineRates()) and place(first, [None] * 2) == place(
+        first, [None] * 2
+    )
     network.training = False
-    inference = costs(network, [INPUTS], rates=Rates())
+    inference = costs(network, [INPUTS], rates=MachineRates())
     assert not inference.training and not any(edge.kept or edge.gradient_bytes for edge in inference.edges)
     conv = next(op for op in first.ops if op.name == "conv2d")
-    assert conv.forward_s >= 2 * 8 * 16 * 16 * 8 * 27 / Rates().flops_per_s
+    assert conv.forward_s >= 2 * 8 * 16 * 16 * 8 * 27 / MachineRates().flops_per_s
 
 
 def test_a_tied_weight_keeps_its_operators_together() -> None:
@@ -55,7 +57,7 @@ def test_a_tied_weight_keeps_its_operators_together() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.second(self.first(x.flatten(1)).relu())
 
-    graph = costs(graph_of(Tied), [INPUTS], rates=Rates())
+    graph = costs(graph_of(Tied), [INPUTS], rates=MachineRates())
     names = [op.name for op in graph.ops]
     assert graph.unit_of[names.index("linear")] == graph.unit_of[names.index("linear_1")]
 

@@ -18,7 +18,7 @@ from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.guard import GraphGuard
 from unifiednn_core.techniques.placement import cutting
-from unifiednn_core.techniques.placement.costs import Rates, costs, exported
+from unifiednn_core.techniques.placement.costs import MachineRates, costs, exported
 from unifiednn_core.techniques.placement.execute import PlacedNetwork
 from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Op
 
@@ -67,7 +67,7 @@ def scattered(graph: CostGraph, devices: int, seed: int) -> list[int]:
 
 
 def placed_on(network: fx.GraphModule, devices: int, inputs: Tensor = INPUTS) -> PlacedNetwork:
-    graph = costs(network, [inputs], rates=Rates())
+    graph = costs(network, [inputs], rates=MachineRates())
     return PlacedNetwork(network, graph, scattered(graph, devices, 3), [CPU] * devices)
 
 
@@ -113,7 +113,7 @@ def test_gradients_that_return_together_and_stale_copies_would_be_noticed(
     found = []
     for seed in range(4):
         plain, network = graph_of(ManyReaders), graph_of(ManyReaders)
-        graph = costs(network, [INPUTS], rates=Rates())
+        graph = costs(network, [INPUTS], rates=MachineRates())
         placed = PlacedNetwork(network, graph, scattered(graph, 2, seed), [CPU] * 2)
         found.append(same_bits(plain, network, placed))
     assert not all(found)
