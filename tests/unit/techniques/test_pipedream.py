@@ -1,5 +1,6 @@
 """PipeDream: the partition, the schedule, and training with stashed weights."""
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
 
@@ -284,6 +285,36 @@ def test_an_exported_graph_is_cut_like_the_network_itself() -> None:
     names = [{name for name, _ in stage.named_parameters()} for stage in made]
     assert set.union(*names) == {name for name, _ in whole.named_parameters()}
     assert sum(map(len, names)) == len(set.union(*names))
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(784, 8), nn.Linear(8, 10)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return self.head(self.layer(x.flatten(1)).relu())
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_stage_and_its_copies_write_into_buffers(exported: bool) -> None:
+    inputs = torch.randn(4, 1, 28, 28)
+    made: list[nn.Module] = [_Counting(), network("lenet")]
+    if exported:
+        made = [torch.export.export(one, (inputs,), strict=False).module() for one in made]
+    for whole in made:
+        [counter] = [name for name, one in whole.named_buffers() if one.dtype is torch.int64][:1]
+        cut = chain(whole)
+        assert whole.get_buffer(counter) == 0
+        first = cut.part(0, len(cut.layers))
+        first(inputs)
+        assert whole.get_buffer(counter) == 1
+        again = pickle.loads(pickle.dumps(first))
+        assert again.get_buffer(counter) == 1
+        again(inputs)
+        assert (again.get_buffer(counter), whole.get_buffer(counter)) == (2, 1)
 
 
 class _Branching(nn.Module):
