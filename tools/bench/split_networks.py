@@ -42,8 +42,8 @@ WHOLE, SPLIT = "whole", "split"
 _CPU = torch.device("cpu")
 _PIXELS, _CLASSES = 784, 10
 _ALL = 10**9
-_SCALE = 4.0
-"""Of codes; mean squared errors of wide layers have small gradients, which SGD does not make up for."""
+_RATE_PER_ENTRY = 1 / 64
+"""Of `code_rate` of the split: mean squared errors of wide layers have small gradients."""
 
 
 def measured(
@@ -63,7 +63,7 @@ def measured(
     """
     (folder / "network.json").write_text(json.dumps(_network(width)))
     found = [
-        _trained(_spec(files, labels, epochs, batch_size, seed, split), folder, memory=seed == seeds[0])
+        _trained(_spec(files, labels, epochs, width, batch_size, seed, split), folder, memory=seed == seeds[0])
         for seed in seeds
     ]
     ratios = {}
@@ -91,13 +91,13 @@ def _network(width: int) -> dict[str, Any]:
 
 
 def _spec(
-    files: tuple[str, str], labels: str, epochs: int, batch_size: int, seed: int, split: Mapping[str, Any]
+    files: tuple[str, str], labels: str, epochs: int, width: int, batch_size: int, seed: int, split: Mapping[str, Any]
 ) -> RunSpec:
     hyper = {"epochs": epochs, "batch_size": batch_size, "optimizer": "sgd", "learning_rate": 0.05,
              "optimizer_args": {"momentum": 0.9}, "seed": seed}  # fmt: skip
     one = {"model": "network.json", "train_data": files[0], "test_data": files[1], "scale": 1 / 255}
     one |= {"hyperparameters": hyper}
-    asked = {"at": [CUT], "labels": labels, "seed": seed, **split}
+    asked = {"at": [CUT], "labels": labels, "seed": seed, "code_rate": width * _RATE_PER_ENTRY, **split}
     return parse_run({"submodels": [{"name": WHOLE, **one}, {"name": SPLIT, **one, "split": asked}]})
 
 
@@ -157,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         *files, _ = data.write("mnist", data.folder_of(None), folder, train=_ALL, test=_ALL, vocabulary=0)
-        found = [measured(folder, (files[0], files[1]), labels=labels, scale=_SCALE, **given) for labels in variants]
+        found = [measured(folder, (files[0], files[1]), labels=labels, **given) for labels in variants]
     json.dump(found, sys.stdout, indent=1)
     sys.stdout.write("\n")
 

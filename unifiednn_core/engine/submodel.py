@@ -423,6 +423,7 @@ class SubModel:
         Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
         optimizer's step), so their memory would wait for the garbage collector.
         """
+        self._eager.close()
         self._recorded.free()
         if empty:
             for tensor in self._tensors():

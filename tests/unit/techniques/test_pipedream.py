@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, product
 
 import pytest
@@ -214,6 +215,24 @@ def test_memory_holds_one_version_for_each_batch_under_way_and_the_newest() -> N
     data = ((inputs, lambda output, targets=targets: cross_entropy(output, targets)) for inputs, targets in batches())
     assert len(list(pipeline.train(data, 9))) == 9
     assert most == [4, 3, 2, 1]
+
+
+def test_a_pipeline_that_broke_off_trains_anew() -> None:
+    made, fresh = parts(), parts()
+    pipeline = PipeDream(made, [SGD(one.parameters(), lr=0.0) for one in made])
+
+    def broken(output: Tensor) -> Tensor:
+        raise ArithmeticError
+
+    losses = [partial(cross_entropy, target=targets) for _, targets in batches()]
+    with pytest.raises(ArithmeticError):
+        list(pipeline.train(((inputs, broken) for inputs, _ in batches()), 9))
+    assert any(stage.in_flight for stage in pipeline.stages)
+    pipeline.on_work = (works := list[StageWork]()).append
+    assert len(list(pipeline.train(zip([one for one, _ in batches()], losses, strict=True), 9))) == 9
+    assert works == list(schedule(4, 9))
+    assert not any(stage.in_flight for stage in pipeline.stages)
+    assert all(map(torch.equal, made[3].parameters(), fresh[3].parameters()))
 
 
 def test_a_stage_without_its_stash_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.integration.kit import CPU, Session, submodel_spec
+from tests.integration.kit import CPU, ROOM, Session, submodel_spec
 from tests.integration.three import at_step
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.events import Answered, Captured
@@ -212,6 +212,14 @@ def test_nodes_of_one_step_draw_other_numbers_and_the_stream_of_the_sub_model_st
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(own.state.cpu, before)
     own.end()
+
+
+def test_beside_another_lane_the_bits_are_the_same() -> None:
+    both = [("lstm", submodel_spec("a")), ("plain", submodel_spec("x", techniques=[nodes(4, devices=3)]))]
+    alone = Session([("plain", submodel_spec("x", techniques=[nodes(4)]))], TURNS).run().hashes()
+    found = Session(both, TURNS, lanes=2, **ROOM).run().hashes()
+    assert found["x"] == alone["x"]
+    assert found["a"] == Session(both[:1], TURNS).run().hashes()["a"]
 
 
 def test_a_training_resumed_on_other_devices_goes_on_with_the_same_bits() -> None:
