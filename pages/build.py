@@ -202,7 +202,7 @@ def _with_dropped(draft: drafts.Document, found: list[drop.Dropped]) -> drafts.D
 
 
 def _editor(draft: drafts.Document) -> drafts.Document:
-    """Draw the open form; returns the draft with what it holds, as soon as somebody has entered something."""
+    """Draw the open form; returns the draft with what it holds, as soon as it holds an entry."""
     at, number, seed = st.session_state[_EDITOR]
     listed, key = drafts.submodels(draft), f"sub{number}"
     taken = [s["name"] for place, s in enumerate(listed) if place != at and "name" in s]

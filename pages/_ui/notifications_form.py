@@ -1,4 +1,4 @@
-"""Webhooks, for admins: addresses that are told of the ends of runs."""
+"""Webhooks, for admins: addresses that receive an event when a run ends."""
 
 from collections.abc import Callable
 

@@ -15,7 +15,7 @@ from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
 
 SHA_LENGTH = 12
 SHOWN = 50
-"""Rows until somebody asks for more."""
+"""Rows shown at first."""
 DELETING, RENAMING = "library-deleting", "library-renaming"
 ENTRIES = {
     "model": "Model", "train_data": "Training data", "test_data": "Test data", "start_from.file": "Starts from",
@@ -150,7 +150,7 @@ def _table(
     columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key],
     line: Callable[[Any], rows.TableLine], caption: str, key: str,
 ) -> rows.Answer:  # fmt: skip
-    """Draw sorted rows, the first `SHOWN` of them until somebody asks for all."""
+    """Draw sorted rows, at first `SHOWN` of them."""
     sort, descending = st.session_state.get(f"{key}-sort", ("added", True))
     ordered = sorted(shown, key=keys[sort], reverse=descending)
     all_of = st.session_state.get(f"{key}-all", False)

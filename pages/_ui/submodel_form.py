@@ -14,6 +14,7 @@ from pages._ui import (
     hyper_form,
     meaning_form,
     run_form,
+    split_form,
     sweep_form,
     transform_form,
     uploads,
@@ -100,6 +101,8 @@ def submodel_form(
             if parts is not None:
                 st.rerun()
     without_field = KEPT if ranked else (*KEPT, "priority")
+    is_read = split_form.is_read(submodel, taken)
+    without_field = (*without_field, *split_form.ENTRIES) if is_read else without_field
     undrawn = {entry: value for entry, value in submodel.items() if entry in without_field}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
     name = own_name = _own_name(submodel, models, taken)
@@ -157,10 +160,14 @@ def submodel_form(
     )
     said("hyperparameters")
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
-    if values["sweep"] and (expands := sweep_form.expansion({"name": name, **values})):
-        st.html(markup.small(expands))
-    said("sweep", *list(found))  # and findings that belong to no field
-    return {entry: value for entry, value in values.items() if value not in (None, [])}
+    if not is_read:
+        values["split"] = split_form.split(submodel.get("split", {}), key=f"{key}-split-up")
+    values = {entry: value for entry, value in values.items() if value not in (None, [])}
+    expands = "sweep" in values or ("split" in values and not is_read)
+    if expands and (names := sweep_form.expansion(values)):
+        st.html(markup.small(names))
+    said("split", "sweep", *list(found))  # and findings that belong to no field
+    return values
 
 
 def restart(key: str) -> None:
@@ -181,6 +188,8 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
     """Findings about one sub-model: JSON that was not applied, invalid entries, a name that is taken."""
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
+    if split_form.is_read(submodel, taken) and not submodel.get("part"):  # its parts are told by themselves
+        submodel = {entry: value for entry, value in submodel.items() if entry != "split"}
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
 
 

@@ -18,7 +18,7 @@ from unifiednn_core.preflight import client, forecast
 from unifiednn_core.preflight.trial import OutOfTime
 from unifiednn_core.runtime.worker import order_of
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.spec.run import RunSpec, load_run, parse_run
 from unifiednn_core.web.api_runs import SubModelChanges, change_submodel
 
@@ -219,5 +219,11 @@ def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_c
     assert (technique["nodes"], technique["devices"]) == (4, 4)
     with pytest.raises(BadInput, match="at most 64"):
         idle.runs.set_devices(run_id, "transformer", 65)
+    idle.store.runs.transition(run_id, None, Event.CLAIM)
+    idle.store.runs.transition(run_id, "transformer", Event.FAIL)
+    idle.runs.retry(run_id, "transformer", batch_split=8)
+    [technique] = idle.store.runs.get(run_id)[0].spec["submodels"][0]["hyperparameters"]["techniques"]
+    assert (technique["nodes"], technique["devices"]) == (8, 4)
+    assert idle.runs.observe(run_id).submodels[0].batch_split == 8
     with pytest.raises(BadInput, match="no virtual nodes"):
         idle.runs.set_devices(idle.runs.submit(asked(None)), "transformer", 2)

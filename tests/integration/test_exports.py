@@ -1,7 +1,8 @@
-"""Exports to TensorBoard and MLflow, read back with the readers of these libraries."""
+"""Exports to TensorBoard, MLflow and W&B, read back with the readers of these libraries."""
 
 import importlib.util
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from unifiednn_core.store.schema import AttemptRow, EpochRow, StepRow
 
 NAMES = ("lenet", "resnet", "transformer")
 NEEDS_MLFLOW = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="the extra mlflow is missing")
+NEEDS_WANDB = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra wandb is missing")
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_of_two_attempts_one_counts(interrupted: Product) -> None:
 
 def test_a_missing_library_is_named_with_its_extra(trained: Product, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "find_spec", lambda name: None)
-    for tool in ("tensorboard", "mlflow"):
+    for tool in ("tensorboard", "mlflow", "wandb"):
         done = unifiednn(trained.home, "export", trained.run_id, "/nowhere", "--to", tool)
         assert done.returncode == 2 and f"unifiednn[{tool}]" in done.stderr and not Path("/nowhere").exists()
     assert unifiednn(trained.home, "export", "nothing", "/nowhere", "--to", "mlflow").returncode == 2
@@ -132,6 +134,49 @@ def test_mlflow_gets_a_run_for_each_submodel_and_keeps_the_last_export(
             assert {point.step: point.value for point in points} == values and len(points) == len(values)
         assert one.info.status == "FINISHED" and one.data.params["policy"]
         assert [file.path for file in client.list_artifacts(one.info.run_id)] == [f"{name}.zip"]
+
+
+def records(file: Path) -> Iterator[Any]:
+    """Records of a W&B file: those of a LevelDB log with a header of 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, part = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (room := 32_768 - at % 32_768) < 7:
+            at += room
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)
+        part += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(part)
+            part = b""
+
+
+@NEEDS_WANDB
+@pytest.mark.filterwarnings("ignore")  # those of the library
+def test_wandb_gets_a_run_for_each_submodel_and_keeps_the_last_export(interrupted: Product, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = unifiednn(interrupted.home, "export", interrupted.run_id, str(tmp_path), "--to", "wandb", "--json")
+        assert done.returncode == 0, done.stderr
+    found = [list(records(file)) for file in (tmp_path / "wandb").glob("offline-run-*/*.wandb")]
+    assert len(found) == 3
+    for told in found:
+        [run] = [one.run for one in told if one.WhichOneof("record_type") == "run"]
+        settings = {item.key: json.loads(item.value_json) for item in run.config.update}
+        name = settings["unifiednn.submodel"]
+        assert run.display_name == f"{interrupted.run_id}/{name}" and settings["policy"] and "model" not in settings
+        figures: dict[str, dict[int, float]] = {}
+        times = []
+        for one in told:
+            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
+            times += [row["_timestamp"]] if row else []
+            for figure in (figure for figure in row if not figure.startswith("_")):
+                assert row["_step"] not in figures.setdefault(figure, {})
+                figures[figure][row["_step"]] = row[figure]
+        assert figures == expected(interrupted, name)
+        began_s = interrupted.service.runs.observe(interrupted.run_id).started_at_s
+        assert began_s is not None and times == sorted(times) and times[0] >= began_s - 1
 
 
 def test_an_export_that_has_no_steps_is_refused(template: Template, home: Home) -> None:

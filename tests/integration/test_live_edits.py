@@ -243,3 +243,30 @@ def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> 
     assert_once(product, "add late")
     with pytest.raises(BadInput, match="would be called 'late'"):
         product.service.runs.add_submodel(product.run_id, joining)
+
+
+@pytest.mark.long
+def test_other_logical_devices_change_no_bit_of_virtual_nodes_also_where_a_worker_is_killed(
+    product: Product, alone: Alone
+) -> None:
+    """Four nodes have the bits of a batch in four parts, for a network that draws nothing."""
+    product.options(policy=TWO_STEPS)
+    product.hyperparameters("lenet", techniques=[{"name": "virtual_nodes", "nodes": 4, "devices": 2}])
+    product.start_and_hold("lenet", 3, 40)
+    product.service.runs.set_devices(product.run_id, "lenet", 4)
+    product.go_on()
+    product.service.runs.set_devices(product.run_id, "lenet", 1)
+    product.signal_worker()
+    product.go_on()
+    assert product.finish().state is State.COMPLETED
+    assert product.row("resnet").state_sha256 == alone("resnet")
+    assert_once(product, "devices 4 for lenet", "devices 1 for lenet")
+    spec = RunSpec.model_validate(product.view.spec)
+    [lenet] = [part for part in spec.submodels if part.name == "lenet"]
+    assert lenet.hyperparameters.nodes is not None and lenet.hyperparameters.nodes.devices == 1
+    split = lenet.hyperparameters.model_copy(update={"techniques": [], "batch_split": 4})
+    other = spec.model_copy(update={"submodels": (lenet.model_copy(update={"hyperparameters": split}),)})
+    run_id = product.service.runs.submit(other)
+    product.until(lambda: product.service.runs.observe(run_id).state is State.COMPLETED, "the batch in four parts")
+    [row] = product.service.store.runs.get(run_id)[1]
+    assert product.row("lenet").state_sha256 == row.state_sha256 != alone("lenet")

@@ -16,6 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from unifiednn_core.base.errors import BadInput, PipelineFailed
+from unifiednn_core.formats.architectures import lenet
+from unifiednn_core.techniques.pipelines.profile import stages
 from unifiednn_core.techniques.pipelines.synchronous import Pipelining, ScheduleName, places, train
 
 FORKED = get_context("fork")
@@ -80,6 +82,21 @@ def test_gradients_of_two_processes_are_those_of_accumulation(schedule: Schedule
     check(schedule, stages, 2, 4)
 
 
+def test_a_network_is_cut_and_trained_in_two_processes() -> None:
+    def network() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return lenet.build(image_size=8, classes=4, batch_norm=True)
+
+    exported = torch.export.export(network(), (batches(1)[0][0][:4],), strict=False).module()
+    for whole in (network(), exported):
+        plain = network()
+        how = Pipelining(micro_batches=4, devices=("cpu", "cpu"), timeout_s=60, **OPTIMIZER)
+        losses = train(stages(whole, batches(1)[0][0][:4], 2), batches(), how, context=FORKED)
+        assert losses == accumulated([plain], 4)
+        assert bits([whole]) == bits([plain]), "its own weights, buffers and gradients"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("schedule", "stages"), [("1f1b", 4), ("gpipe", 4), ("interleaved", 8), ("zero_bubble", 8), ("zero_bubble_v", 8)]
@@ -130,8 +147,8 @@ def test_a_rank_that_fails_ends_all_and_is_named(how: str, message: str, timeout
 def test_what_a_schedule_cannot_do_is_refused() -> None:
     assert places("zero_bubble_v", 4, 2) == [[0, 3], [1, 2]]
     assert places("interleaved", 4, 2) == [[0, 2], [1, 3]]
-    for schedule, stages in (("1f1b", 4), ("zero_bubble_v", 6), ("interleaved", 3)):
+    for schedule, count in (("1f1b", 4), ("zero_bubble_v", 6), ("interleaved", 3)):
         with pytest.raises(BadInput, match="per process"):
-            places(schedule, stages, 2)
+            places(schedule, count, 2)
     with pytest.raises(BadInput, match="does not divide into 3 equal parts"):
         train(parts(2), batches(), Pipelining(micro_batches=3, devices=("cpu", "cpu")))

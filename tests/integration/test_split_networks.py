@@ -1,6 +1,8 @@
 """Networks that train as independent parts on synthetic intermediate labels, and are joined."""
 
 import json
+import os
+import signal
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,3 +159,75 @@ def test_the_owner_downloads_the_joined_network(folder: Path, service: Service) 
             assert {f"{name}.safetensors", f"{name}.json", "layer_list.py", "load.py"} <= set(archive.namelist())
     figures = document["submodels"]
     assert (figures["one"]["steps"], figures["two"]["steps"]) == (0, 4)
+
+
+def submitted(folder: Path, service: Service, *, epochs: int = 100_000, **more: Any) -> str:
+    """A run of one split network that trains for long."""
+    one = asked("one", split={"at": ["2"], **more.pop("split", {})})
+    one["hyperparameters"]["epochs"] = epochs
+    checkpoint = {} if more else {"checkpoint": {"every_steps": 50}}
+    spec = {"device": "cpu", **checkpoint, "submodels": [one], **more}
+    return service.runs.submit(parse_run(spec), folder)
+
+
+def states(service: Service, run_id: str) -> dict[str, str]:
+    return {row.name: row.state for row in service.store.runs.get(run_id)[1]}
+
+
+def wait_for_steps(service: Service, run_id: str, least: int, *places: int) -> None:
+    wait_until(lambda: min(service.store.runs.get(run_id)[1][place].steps_done for place in places) > least)
+
+
+@pytest.mark.long
+def test_a_network_that_waits_obeys_and_says_why_it_cannot_come(folder: Path, service: Service) -> None:
+    run_id = submitted(folder, service)
+    wait_for_steps(service, run_id, 20, 0, 1)
+    service.runs.pause(run_id, "one")
+    wait_until(lambda: states(service, run_id)["one"] == "paused")
+    service.runs.resume(run_id, "one")
+    wait_until(lambda: states(service, run_id)["one"] == "queued")
+    service.runs.stop(run_id, "one-2")
+    service.runs.discard(run_id, "one-1")
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
+    assert states(service, run_id) == {"one-1": "stopped", "one-2": "stopped", "one": "failed"}
+    [whole] = [row for row in service.store.runs.get(run_id)[1] if row.name == "one"]
+    assert whole.cause == "one-1 ended without weights, and one is joined of its parts."
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stopped", [["one"], ["one-1", "one-2"]])
+def test_a_stop_ends_a_network_that_waits_and_stopped_parts_are_joined(
+    folder: Path, service: Service, stopped: list[str]
+) -> None:
+    run_id = submitted(folder, service)
+    wait_for_steps(service, run_id, 20, 0, 1)
+    for name in stopped:
+        service.runs.stop(run_id, name)
+    wait_until(lambda: states(service, run_id)["one"] in ("stopped", "completed"))
+    assert states(service, run_id)["one"] == ("stopped" if stopped == ["one"] else "completed")
+
+
+@pytest.mark.long
+def test_a_split_network_survives_the_death_of_its_worker_in_each_phase(folder: Path, service: Service) -> None:
+    """The bits are those of a run that nothing happened to."""
+    split = {"labels": "outputs", "recovery_epochs": 200}
+    run_ids = [submitted(folder, service, epochs=300, split=split) for _ in range(2)]
+    for place in range(3):
+        wait_for_steps(service, run_ids[0], 60, place)
+        pid = service.store.hybrids.get(run_ids[0])[0].worker_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: service.store.hybrids.get(run_ids[0])[0].worker_pid not in (None, pid))
+    for run_id in run_ids:
+        wait_until(lambda run_id=run_id: service.runs.observe(run_id).ended_at_s is not None)
+        assert set(states(service, run_id).values()) == {"completed"}
+    shas = [{row.name: row.state_sha256 for row in service.store.runs.get(run_id)[1]} for run_id in run_ids]
+    assert shas[0] == shas[1]
+
+
+@pytest.mark.long
+def test_the_parts_of_a_network_train_in_a_shared_hybrid(folder: Path, service: Service) -> None:
+    split = {"labels": "outputs", "recovery_epochs": 1}
+    run_id = submitted(folder, service, epochs=2, split=split, hybrid="shared")
+    wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
+    assert set(states(service, run_id).values()) == {"completed"}

@@ -21,11 +21,12 @@ from tests.ui.fake_views import STEPS_PER_EPOCH, demo_spec, ended, failed, inter
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.errors import Finding, IntakeFailed
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.units import MIB
 from unifiednn_core.compare import verdict
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.forecast import Forecast
-from unifiednn_core.preflight.prediction import Prediction
+from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.preflight.report import (
     CheckProgress,
     CheckReport,
@@ -33,6 +34,7 @@ from unifiednn_core.preflight.report import (
     ResolvedFile,
     SubModelReport,
     Tell,
+    WithoutTechniques,
 )
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service import samples, submission
@@ -267,6 +269,7 @@ class Seeded:
                 part.name: SubModelReport(
                     name=part.name, format="pt2", parameters=9_326, weights_bytes=37_304, input_shape=(1, 8, 8),
                     samples=1_437, test_samples=360, classes=10, steps_per_epoch=STEPS_PER_EPOCH,
+                    **(WITH_TECHNIQUES if part.hyperparameters.techniques else {}),
                 )
                 for part in spec.submodels
             },
@@ -274,6 +277,15 @@ class Seeded:
 
     def _forecast(self, *given: object, **more: object) -> Forecast | None:
         return None if self.predicted is None else Forecast(self.predicted, ())
+
+
+WITH_TECHNIQUES: Any = {
+    "memory": MemoryNeed(
+        weights_bytes=1, gradients_bytes=1, optimizer_bytes=0, transient_bytes=59 * MIB, data={}, batch_size=1
+    ),
+    "without_techniques": WithoutTechniques(transient_bytes=100 * MIB, without_one={}),
+}
+"""What the check measures of a sub-model with techniques."""
 
 
 class _Written(list[Any]):

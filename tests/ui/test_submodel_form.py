@@ -45,6 +45,14 @@ SUBMODELS = [
     {**PLAIN, "owner": "sub:1", "sweep_of": "lenet", "hyperparameters": EXTRAS[0]},
     {
         **PLAIN,
+        "name": "a-1",
+        "split": {"at": ["2"]},
+        "part": 1,
+        "part_of": "a",
+        "hyperparameters": {"criterion": "mse"},
+    },
+    {
+        **PLAIN,
         "model": "sha256:" + sha("resnet"),
         "architecture": {"name": "resnet", "args": {"width": 16}, "names": "by_shape", "entry": "ema"},
         "start_from": {"file": "sha256:" + sha("resnet"), "take": "weights", "names": "by_shape", "entry": "net"},
@@ -111,6 +119,20 @@ def test_the_test_above_knows_every_entry_that_a_sub_model_can_have():
     fields = SubModelSpec.model_fields
     said = {entry for one in asked for entry in fields if getattr(one, entry) != fields[entry].get_default()}
     assert said == {*fields}
+
+
+def test_a_split_comes_back_and_is_changed_in_the_form(service):
+    asked = {"at": ["2", "4"], "labels": "outputs", "recovery_epochs": 3, "seed": 4}
+    app, [now] = drawn([{**PLAIN, "name": "net", "split": asked}])
+    assert now["split"] == asked
+    layers = next(one for one in app.text_input if one.label.startswith("Cut behind"))
+    layers.set_value("2 , conv1").run()
+    [now] = app.session_state["now"]
+    assert now["split"] == asked | {"at": ["2", "conv1"]}
+    assert any("4 sub-models: net-1, net-2, net-3, net" in one.proto.body for one in app.get("html"))
+    next(one for one in app.text_input if one.label.startswith("Cut behind")).set_value("").run()
+    [now] = app.session_state["now"]
+    assert "split" not in now
 
 
 def test_one_input_and_one_output_need_no_choice(pair):

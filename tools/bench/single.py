@@ -25,6 +25,7 @@ _MODULES = {
     "start": "start",
     "techniques": "techniques",
     "techniques-dropit": "dropit",
+    "techniques-pipelines": "pipelines",
     "two-devices": "two_devices",
     "two-people": "two_people",
     "viewers": "viewers",

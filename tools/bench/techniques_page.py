@@ -11,6 +11,7 @@ from typing import Any
 
 from tools.bench import report
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.scheduling.peaks import slowdown
 from unifiednn_core.spec.techniques import TECHNIQUES, Technique, name_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -45,6 +46,15 @@ and data; memory between turns is what the sub-model keeps on the device while o
 of the training without the technique. That a sub-model has the same bits alone and in the hybrid, and that the LeNet
 beside it keeps its own, is promised for every row; a row that breaks it says so."""
 
+IN_TURN = """Lanes step two sub-models at once (the idea of Zico, USENIX ATC 2021): where the sum of their peaks is
+too much, one climbs to the peak of its step while the other comes down from its own. The check notes from which
+gradient on a step needs how much at most; a lane waits with its next step until the other is past such a place, so
+the limit holds however the steps drift, and no bit changes. A pair whose steps exclude each other for too long is not
+tried, and one that is measured to be no faster is parted. "In turn" is the least memory in which two of a network may
+step at once, without weights and optimizer state, as the check counts it. **It does not pay off on CUDA** and is off
+there: torch's allocator keeps what a stream has freed for that stream, so the peak of one lane cannot use the valley
+of another."""
+
 
 def page(folder: Path = RESULTS) -> str:
     """The text of the page; raises `OSError`, `ValueError` for results that cannot be read."""
@@ -53,9 +63,26 @@ def page(folder: Path = RESULTS) -> str:
     parts = [INTRODUCTION, "## All techniques", _table_of_all()]
     if measured:
         parts += ["## Which pay off, and where", "\n".join(_verdicts(measured)), "## Measured", HOW]
+    if pairs := [pair for _, one in measured for pair in one.get("in_turn", ())]:
+        parts += ["## Two sub-models at once: peaks in turn", IN_TURN, _table_of_pairs(pairs)]
     for name, one in found:
         parts += _measured(name, one) if "measured" in one else [report.section(name, one, ())]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table_of_pairs(pairs: Sequence[Document]) -> str:
+    heads = ("two of a network, batch", "sum of the peaks", "in turn", "of a step alone", "progress at best")
+    rows = [
+        (
+            f"{pair['network']}, {pair['batch_size']}",
+            memory_text(2 * pair["peak_bytes"]),
+            f"{memory_text(pair['together_bytes'])} ({_signed(pair['together_bytes'] / (2 * pair['peak_bytes']) - 1)})",
+            f"{100 * pair['share']:.0f} %",
+            f"{2 / slowdown(pair['share'], pair['share']):.2f} times that of one",
+        )
+        for pair in pairs
+    ]
+    return report.table(heads, rows)
 
 
 def _table_of_all() -> str:

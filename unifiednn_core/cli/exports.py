@@ -20,6 +20,7 @@ class Tool(StrEnum):
 
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
+    WANDB = "wandb"
 
 
 def download(run_id: RunId, submodel: MaybeSubModel = None, to: Folder = Path()) -> None:
@@ -64,13 +65,15 @@ def verify(
 def export(
     run_id: RunId,
     tool: Annotated[Tool, typer.Option("--to", help="Tool that reads it.")],
-    place: Annotated[str, typer.Argument(help="Folder; for mlflow also the URI of a tracking server.")],
+    place: Annotated[str, typer.Argument(help="Folder (send that of wandb with `wandb sync`), or an MLflow server.")],
     as_json: AsJson = False,
 ) -> None:
-    """Export the curves and settings of a run, one TensorBoard or MLflow run for each sub-model."""
+    """Export the curves and settings of a run, one run of TensorBoard, MLflow or W&B for each sub-model."""
     with opened(as_json) as service:
         if tool is Tool.TENSORBOARD:
             written = [str(path) for path in service.exports.tensorboard(run_id, Path(place))]
+        elif tool is Tool.WANDB:
+            written = [str(path) for path in service.exports.wandb(run_id, Path(place))]
         else:
             written = list(service.exports.mlflow(run_id, place))
         if as_json:

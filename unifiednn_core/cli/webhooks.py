@@ -27,7 +27,7 @@ def add(url: Url, event: Events = None, as_json: AsJson = False) -> None:
         if as_json:
             terminal.print_json(asdict(made))
             return
-        terminal.say(f"Webhook {made.webhook_id}. It is told while a dashboard, or a train command, is running.")
+        terminal.say(f"Webhook {made.webhook_id}. Events are sent while a dashboard or a train command runs.")
         terminal.say(f"Secret, shown once: {made.secret}")
 
 

@@ -128,6 +128,7 @@ class Company:
 
     def _member(self, job: Job) -> Member:
         working_bytes, footprint = self.working_bytes(job), job.submodel.footprint
+        hyper = job.submodel.spec.hyperparameters
         if working_bytes is not None and not footprint.optimizer_bytes:
             working_bytes += self._memory().optimizer_bytes.get(job.name, 0)
         if working_bytes is not None and not (footprint.placed or self._on_host):
@@ -138,7 +139,7 @@ class Company:
             working_bytes=working_bytes,
             shares_randomness=job.submodel.shares_randomness,
             hurries=job.standing.deadline_s is not None,
-            falls=self._memory().falls.get(job.name, ()) if self._on_host else (),
+            falls=self._memory().falls.get(job.name, ()) if self._on_host and hyper.in_one_part else (),
         )
 
     def _together(self, job: Job) -> dict[str, Fall] | None:

@@ -98,7 +98,13 @@ class EagerLearner:
 
     @devices.setter
     def devices(self, count: int) -> None:
+        self.close()
         self._devices = LogicalDevices(count)
+
+    def close(self) -> None:
+        """End the threads of its logical devices; it takes no more steps."""
+        if self._devices is not None:
+            self._devices.close()
 
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Do forward and backward for each part by itself, its loss times its share of the samples."""

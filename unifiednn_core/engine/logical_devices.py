@@ -21,11 +21,15 @@ Result = TypeVar("Result")
 
 
 class LogicalDevices:
-    """Some logical devices; their threads begin with the first work and end with this object."""
+    """Some logical devices; their threads begin with the first work and end with `close`, or with this object."""
 
     def __init__(self, count: int):
         self.count = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="logical-device")
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
 
     def compute(self, work: Sequence[Callable[[], Result]], device_type: str = "cpu") -> Iterator[Result]:
         """Do at most one piece of work per device at once; the results are in its order, as soon as all are done.

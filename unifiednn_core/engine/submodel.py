@@ -101,8 +101,7 @@ class SubModel:
         )
         self.criterion = optimizers.build_criterion(spec.hyperparameters, targets_in_blocks(train.held))
         self.lr_scheduler = optimizers.build_lr_scheduler(self.optimizer, spec.hyperparameters)
-        joined = spec.split if spec.joins else None
-        self.epochs = spec.hyperparameters.epochs if joined is None else joined.recovery_epochs
+        self.epochs = spec.epochs
         self.steps_per_epoch = spec.hyperparameters.steps_per_epoch(train.samples)
         self._train, self._test, self.device = train, test, device
         self._seed, self._hyperparameters = seed, spec.hyperparameters
@@ -424,6 +423,7 @@ class SubModel:
         Networks and optimizers are part of reference cycles (an fx graph holds its module, an LR scheduler its
         optimizer's step), so their memory would wait for the garbage collector.
         """
+        self._eager.close()
         self._recorded.free()
         if empty:
             for tensor in self._tensors():

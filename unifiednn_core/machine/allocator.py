@@ -43,7 +43,7 @@ _RELEASING: Final = (
 
 
 def preloading(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to add to the environment of a worker; nothing if none is installed, or somebody preloads already."""
+    """What to add to the environment of a worker; nothing if none is installed, or something is preloaded already."""
     chosen = None if environment.get(_PRELOAD) or environment.get(SETTING) == SYSTEM else library()
     return {} if chosen is None else {_PRELOAD: str(chosen)}
 

@@ -139,10 +139,18 @@ def hybrid_bytes(
     parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int, allocator: str = GLIBC
 ) -> int:
     """Peak of a hybrid under one policy."""
-    key = _key(device_type, allocator)
-    by_name = {part.name: part for part in parts}
-    found = stages([part.job for part in parts], policy)
-    return context_bytes + max(_at(stage, by_name, key) for stage in found)
+    peaks = holder_bytes(parts, policy, device_type=device_type, context_bytes=context_bytes, allocator=allocator)
+    return max(peaks.values())
+
+
+def holder_bytes(
+    parts: Sequence[Part], policy: Policy, *, device_type: str, context_bytes: int, allocator: str = GLIBC
+) -> dict[str, int]:
+    """Peak of a hybrid under one policy while each of its sub-models holds the device, by name."""
+    key, by_name, peaks = _key(device_type, allocator), {part.name: part for part in parts}, dict[str, int]()
+    for stage in stages([part.job for part in parts], policy):
+        peaks[stage.holder] = max(peaks.get(stage.holder, 0), context_bytes + _at(stage, by_name, key))
+    return peaks
 
 
 def need_of(part: Part, device_type: str, allocator: str = GLIBC) -> Need:

@@ -3,7 +3,7 @@
 They fix what is trained, so they become part of the spec before a run is queued. Pure, without torch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from unifiednn_core.base.errors import Finding
@@ -14,36 +14,40 @@ from unifiednn_core.spec import hyperparameters
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.techniques import VirtualNodes
-from unifiednn_core.techniques.virtual_nodes import best_shares, fewest, lengths
+from unifiednn_core.techniques.virtual_nodes import best_shares, lengths
 
-Fits = Callable[[RunSpec, CheckReport], bool]
-"""Whether a spec without open nodes fits into the memory of its device."""
+Fitting = Callable[[RunSpec, CheckReport], Collection[str]]
+"""Names the sub-models of a spec without open nodes that can step in the memory of its device."""
 
 
-def fixed(spec: RunSpec, report: CheckReport, fits: Fits) -> CheckReport:
-    """The report with numbers for all open nodes; without a report or a memory need, a sub-model has one finding.
+def fixed(spec: RunSpec, report: CheckReport, fitting: Fitting) -> CheckReport:
+    """The report with numbers for all open nodes, or with findings where something is not known.
 
-    Each sub-model gets the fewest nodes that fit while all others that are open have the most.
+    What is needed while one sub-model steps does not depend on the nodes of others, so each gets the fewest it can,
+    and with activation offload keeps its budget.
     """
-    asked = {part.name: part.hyperparameters.nodes for part in spec.submodels}
-    opened = [part for part in spec.submodels if (nodes := asked[part.name]) is not None and nodes.is_open]
+    opened = [part for part in spec.submodels if (nodes := part.hyperparameters.nodes) is not None and nodes.is_open]
     known = {part.name: report.submodels[part.name] for part in opened if part.name in report.submodels}
     findings = [finding for part in opened if part.name in known for finding in _doubts(part, known[part.name])]
     if not opened or len(known) < len(opened) or any(finding.severity == "error" for finding in findings):
         return report.model_copy(update={"findings": (*report.findings, *findings)})
     most = {part.name: _Fixed.most(part, known[part.name]) for part in opened}
-    chosen = dict[str, _Fixed]()
-    for name, one in most.items():
-
-        def fits_with(count: int, name: str = name, one: _Fixed = one) -> bool:
-            trying = _in_report(report, {**most, name: one.with_nodes(count)})
-            alone = trying.submodels[name]
-            hyper = next(part.hyperparameters for part in spec.submodels if part.name == name)
-            keeps = keeps_budget(hyper, alone.memory, alone.samples, device_type(spec.device))
-            return keeps and fits(with_nodes(spec, trying), trying)
-
-        chosen[name] = one if one.asked.nodes != "fit" else one.with_nodes(fewest(one.nodes, fits_with))
+    chosen, count = {name: one for name, one in most.items() if one.asked.nodes != "fit"}, 1
+    kind = device_type(spec.device)
+    while len(chosen) < len(most):
+        tried = _in_report(report, {name: one.at_most(count) for name, one in most.items()} | chosen)
+        kept = {part.name for part in opened if _keeps_budget(part, tried, kind)}
+        fit = kept.intersection(fitting(with_nodes(spec, tried), tried))
+        for name in most.keys() - chosen.keys():
+            if name in fit or count >= most[name].nodes:
+                chosen[name] = most[name].at_most(count)
+        count *= 2
     return _in_report(report, chosen)
+
+
+def _keeps_budget(part: SubModelSpec, tried: CheckReport, kind: str) -> bool:
+    known = tried.submodels[part.name]
+    return keeps_budget(part.hyperparameters, known.memory, known.samples, kind)
 
 
 def with_nodes(spec: RunSpec, report: CheckReport) -> RunSpec:
@@ -81,8 +85,8 @@ class _Fixed:
             power *= 2
         return cls(asked, power)
 
-    def with_nodes(self, count: int) -> "_Fixed":
-        return replace(self, nodes=count)
+    def at_most(self, count: int) -> "_Fixed":
+        return replace(self, nodes=min(count, self.nodes))
 
     def of(self, known: SubModelReport) -> SubModelReport:
         """The report of the sub-model with these numbers."""

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import memory_text
@@ -19,6 +19,7 @@ from unifiednn_core.preflight.estimate import (
     baseline_bytes,
     context_key,
     context_of,
+    holder_bytes,
     hybrid_bytes,
     predict,
 )
@@ -92,33 +93,11 @@ def forecast(
 
     `others` are already in the hybrid. A concurrent baseline never gets a finding: "it does not fit" is a result.
     """
-    needs = {name: facts.memory for name, facts in report.submodels.items() if facts.memory is not None}
-    try:
-        policy = policy_named(spec.policy.name, spec.policy.parameters)
-    except BadInput:
+    known = _known(spec, report, measured, others)
+    if known is None:
         return None
-    if any(part.name not in needs for part in spec.submodels):
-        return None
-    device, kind = slot(spec.device), device_type(spec.device)
-    keys = {part.name: memory_key(spec, part, report) for part in spec.submodels}
-    used = allocator.of_workers()
-    remembered_context = context_key(kind, version("torch"), used)
-    known = {} if measured is None else measured.recall([*keys.values(), remembered_context])
-    context_bytes = context_of(kind, known.get(remembered_context), used)
-    asked = [
-        Part(
-            name=part.name,
-            need=needs[part.name],
-            priority=part.priority,
-            deadline_s=part.deadline_s,
-            parameters=report.submodels[part.name].parameters,
-            epochs=part.hyperparameters.epochs,
-            steps_per_epoch=max(1, report.submodels[part.name].steps_per_epoch),
-            measured_bytes=known.get(keys[part.name]),
-        )
-        for part in spec.submodels
-    ]
-    parts = (*others, *asked)
+    parts, policy, kind, used, context_bytes = known
+    device = slot(spec.device)
     most_bytes, most_text = _most(spec, device, budget_of(device))
     place = best_match(spec.device)
     own_cores = 0 if place is None else len(place.cpus)
@@ -140,21 +119,65 @@ def forecast(
     message += f"{memory_text(context_bytes)} of it for the process itself; "
     message += f"there are {memory_text(most_bytes)} {most_text}."
     no_change = "device", "No single change is enough. Use smaller networks or batches, or fewer sub-models."
-    field, remedy = smallest_change(parts, policy, peak, most_bytes, keys) or no_change
+    field, remedy = smallest_change(parts, policy, peak, most_bytes, report.submodels) or no_change
     finding = Finding(title="Too little memory", field=field, message=message, remedy=remedy)
     return Forecast(prediction, parts, (finding,))
 
 
+class _Known(NamedTuple):
+    """What the memory of a checked run depends on."""
+
+    parts: tuple[Part, ...]
+    policy: Policy
+    device_type: str
+    allocator: str
+    context_bytes: int
+
+
+def _known(spec: RunSpec, report: CheckReport, measured: Measured | None, others: Sequence[Part]) -> _Known | None:
+    needs = {name: facts.memory for name, facts in report.submodels.items() if facts.memory is not None}
+    try:
+        policy = policy_named(spec.policy.name, spec.policy.parameters)
+    except BadInput:
+        return None
+    if any(part.name not in needs for part in spec.submodels):
+        return None
+    kind, used = device_type(spec.device), allocator.of_workers()
+    keys = {part.name: memory_key(spec, part, report) for part in spec.submodels}
+    remembered_context = context_key(kind, version("torch"), used)
+    known = {} if measured is None else measured.recall([*keys.values(), remembered_context])
+    asked = [
+        Part(
+            name=part.name,
+            need=needs[part.name],
+            priority=part.priority,
+            deadline_s=part.deadline_s,
+            parameters=report.submodels[part.name].parameters,
+            epochs=part.hyperparameters.epochs,
+            steps_per_epoch=max(1, report.submodels[part.name].steps_per_epoch),
+            measured_bytes=known.get(keys[part.name]),
+        )
+        for part in spec.submodels
+    ]
+    context_bytes = context_of(kind, known.get(remembered_context), used)
+    return _Known((*others, *asked), policy, kind, used, context_bytes)
+
+
 def with_fixed_nodes(
-    spec: RunSpec, report: CheckReport, measured: Measured | None, *, mode: Mode = "hybrid", others: Sequence[Part] = ()
+    spec: RunSpec, report: CheckReport, measured: Measured | None, others: Sequence[Part] = ()
 ) -> CheckReport:
-    """The report with numbers for the virtual nodes that the spec leaves open, such that the run fits if it can."""
+    """The report with numbers for the virtual nodes that the spec leaves open, such that the hybrid fits if it can."""
 
-    def fits(spec: RunSpec, report: CheckReport) -> bool:
-        found = forecast(spec, report, measured, mode=mode, others=others)
-        return found is None or not found.findings
+    def fitting(spec: RunSpec, report: CheckReport) -> Collection[str]:
+        most_bytes, _ = _most(spec, slot(spec.device), budget_of(slot(spec.device)))
+        known = _known(spec, report, measured, others)
+        if known is None or most_bytes is None:
+            return report.submodels.keys()
+        parts, policy, kind, used, context_bytes = known
+        peaks = holder_bytes(parts, policy, device_type=kind, context_bytes=context_bytes, allocator=used)
+        return {name for name, peak_bytes in peaks.items() if peak_bytes <= most_bytes}
 
-    return fixed(spec, report, fits)
+    return fixed(spec, report, fitting)
 
 
 def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> str:

@@ -126,8 +126,7 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
 
 def _step_of_one_part(hyper: Hyperparameters, moments: Moments) -> list[int]:
     """Bytes after each operator of a step; empty if a batch is computed in parts, or its moments are not known."""
-    several = hyper.nodes is not None or sum(hyper.shares) * hyper.accumulation_steps > 1
-    return [] if several or len(moments.first) == 1 else [*moments.first, *moments.update]
+    return [*moments.first, *moments.update] if hyper.in_one_part and len(moments.first) > 1 else []
 
 
 def _order_bytes(trial: Trial) -> int:

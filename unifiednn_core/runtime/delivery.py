@@ -1,9 +1,9 @@
 """Sends one signed JSON document to an address outside, and only to addresses that are allowed.
 
 A public address is allowed by HTTPS. An address of a private network, of this machine or of a cloud's metadata is
-allowed only if whoever runs the server names its host in `UNIFIEDNN_WEBHOOK_HOSTS`: an admin who signs in over the
-network could otherwise reach what only this machine can. Names are resolved once, and the connection goes to that very
-address. Redirects are not followed, proxies of the environment not used.
+allowed only if the person who runs the server names its host in `UNIFIEDNN_WEBHOOK_HOSTS`: an admin who signs in over
+the network could otherwise reach what only this machine can. Names are resolved once, and the connection goes to that
+very address. Redirects are not followed, proxies of the environment not used.
 """
 
 import base64

@@ -282,6 +282,8 @@ class Worker:
             elif (name := _joining(command)) is not None:
                 if not self._bring(name, command):
                     continue
+            elif command.submodel in self._reads.waiting and command.verb not in (Verb.STOP, Verb.DISCARD):
+                self._carry_waiting(command)
             elif not self._carry_to_exporter(command):
                 self._engine.post(order_of(command, command.submodel or ""))
             self._posted.add(command.id)
@@ -341,6 +343,14 @@ class Worker:
             elif key not in self._reporter.open and leaves:  # it never came
                 self._store.workers.left(self._hybrid_id, key)
 
+    def _carry_waiting(self, command: CommandRow) -> None:
+        """Carry a command out on a sub-model that waits for its parts: it reads its row and its spec when it comes."""
+        if command.verb == Verb.EPOCHS:
+            reason = f"{command.submodel} has not been joined of its parts yet"
+            self._store.commands.decline(command.id, reason)
+        else:
+            self._store.commands.carry_out(command.id)
+
     def _bring_waiting(self) -> None:
         """Bring sub-models whose parts have been trained; end those that a person stopped before."""
         if not self._reads.waiting:
@@ -353,6 +363,8 @@ class Worker:
             elif State(member.row.state) is State.STOPPING:
                 self._reads.waiting.pop(member.key)
                 self._store.runs.transition(member.run.id, member.row.name, Event.HALT)
+            elif State(member.row.state) in (State.PAUSING, State.PAUSED):
+                continue
             elif member.row.leaving is None and not self._bring(member.key):
                 self._reads.waiting.setdefault(member.key, ())
 

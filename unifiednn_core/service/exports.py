@@ -1,16 +1,19 @@
-"""Exports of runs to other tools: TensorBoard event files and MLflow runs, one for each sub-model.
+"""Exports of runs to other tools: TensorBoard event files, MLflow runs and W&B runs, one for each sub-model.
 
-Both libraries are optional. Curves hold each step once: those of an interrupted attempt that were trained again do not
+The libraries are optional. Curves hold each step once: those of an interrupted attempt that were trained again do not
 count.
 """
 
+import hashlib
 import io
 import os
+import shutil
 import zipfile
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +117,18 @@ class ExportService:
         exported = self._exported(run_id)
         require("mlflow")
         return tuple(_write_mlflow(exported, to))
+
+    @permission(Role.SUBMITTER, Own.SHARE, here=True)
+    def wandb(self, run_id: str, folder: Path) -> tuple[Path, ...]:
+        """Write a W&B run for each sub-model into a folder, for `wandb sync`; returns the folders of the runs.
+
+        Nothing is sent. An earlier export of the same sub-model is replaced. Raises `BadInput` without the extra
+        `wandb`, and `OSError`.
+        """
+        exported = self._exported(run_id)
+        require("wandb")
+        folder.mkdir(parents=True, exist_ok=True)
+        return tuple(_write_wandb(exported, folder))
 
     def _exported(self, run_id: str) -> list[ToExport]:
         """The sub-models that this person may see and that have begun; raises `NotFound` if there is none."""
@@ -253,6 +268,37 @@ def _write_mlflow(exported: Sequence[ToExport], to: str) -> Iterator[str]:
         said = (str(error).strip().splitlines() or [""])[0][:300]
         remedy = "Name a folder, or the URI of a tracking server that answers."
         raise BadInput.of("MLflow", "to", f"MLflow cannot write to {uri}: {said}", remedy) from None
+
+
+def _write_wandb(exported: Sequence[ToExport], folder: Path) -> Iterator[Path]:
+    os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would ask for the address of a server even when offline
+    import wandb
+
+    settings = wandb.Settings(
+        mode="offline", console="off", silent=True, save_code=False, disable_git=True, disable_code=True,
+        x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True,
+    )  # fmt: skip
+    try:
+        for one in exported:
+            wandb_id = hashlib.sha256(one.key.encode()).hexdigest()[:16]
+            for earlier in folder.glob(f"wandb/offline-run-*-{wandb_id}"):
+                shutil.rmtree(earlier)
+            begun = wandb.init(
+                project="unifiednn", group=one.run_name, name=one.key, id=wandb_id, dir=folder, reinit="create_new",
+                config={**one.parameters, **one.tags}, settings=settings,
+            )  # fmt: skip
+            points = sorted(one.points, key=lambda point: point.step)
+            for step, there in groupby(points, key=lambda point: point.step):
+                at_step = list(there)
+                figures = {point.figure: point.value for point in at_step}
+                begun.log({**figures, "_timestamp": at_step[-1].at_s}, step=step)
+            begun.finish(exit_code=1 if one.state is State.FAILED else 0)
+            yield from folder.glob(f"wandb/offline-run-*-{wandb_id}")
+    except wandb.Error as error:
+        remedy = "Name a folder that you may write to."
+        raise BadInput.of("W&B", "to", f"W&B cannot write to {folder}: {error}", remedy) from None
+    finally:
+        wandb.teardown()
 
 
 def _ms(at_s: float) -> int:

@@ -103,7 +103,7 @@ class Service:
         return self._supervisor.alive
 
     def health(self) -> Health:
-        """Whether the parts of the server work, for whoever asks."""
+        """Whether the parts of the server work; anyone may ask."""
         return health_of(self.home, self.store, self._supervisor)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
@@ -62,6 +62,29 @@ def require_few(spec: RunSpec) -> None:
         raise BadInput.of("Forecast", "submodels", message, f"A forecast takes at most {MOST_FORECAST}.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of a run that trains. What is left out stays; priorities and epochs are by sub-model."""
+
+    policy: PolicySpec | None = None
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    order: Sequence[str] = ()
+
+    def policy_of(self, run: RunRow) -> Policy:
+        """The policy of a run after the change; raises `BadInput` for an unknown one."""
+        asked = self.policy
+        return rehearsals.policy_of(run) if asked is None else policy_named(asked.name, asked.parameters)
+
+    def of_job(self, job: SimulatedJob) -> SimulatedJob:
+        """A job after the change."""
+        epochs = max(self.epochs.get(job.name, job.epochs), -(-(job.steps_done + 1) // job.steps_per_epoch))
+        return replace(job, priority=self.priorities.get(job.name, job.priority), epochs=epochs)
+
+
+AS_IT_IS = Change()
+
+
 class Forecasts:
     """Makes forecasts; only what this person may know of earlier trainings counts."""
 
@@ -100,15 +123,7 @@ class Forecasts:
             peaks={} if memory is None else memory.prediction.by_policy,
         )
 
-    def change(
-        self,
-        run_id: str,
-        *,
-        policy: PolicySpec | None = None,
-        priorities: Mapping[str, int] | None = None,
-        epochs: Mapping[str, int] | None = None,
-        order: Sequence[str] | None = None,
-    ) -> Counterfactual:
+    def change(self, run_id: str, change: Change) -> Counterfactual:
         """When each sub-model of a private run that still trains ends, as it is and after a change.
 
         Raises `NotFound`, and `BadInput` for an unknown policy.
@@ -116,46 +131,28 @@ class Forecasts:
         run, rows = self._store.runs.get(run_id)
         if run.shared or run.mode != HYBRID:
             return Counterfactual(before={}, after={})
-        asked = rehearsals.policy_of(run) if policy is None else policy_named(policy.name, policy.parameters)
         before = self._ends(run, rows, rehearsals.policy_of(run))
-        after = self._ends(run, rows, asked, priorities or {}, epochs or {}, order or ())
+        after = self._ends(run, rows, change.policy_of(run), change)
         return Counterfactual(before=before, after=after)
 
-    def renew(
-        self,
-        run_id: str,
-        *,
-        policy: PolicySpec | None = None,
-        priorities: Mapping[str, int] | None = None,
-        epochs: Mapping[str, int] | None = None,
-        order: Sequence[str] | None = None,
-        timed: Mapping[str, float] | None = None,
-    ) -> None:
+    def renew(self, run_id: str, change: Change = AS_IT_IS, timed: Mapping[str, float] | None = None) -> None:
         """Keep a new forecast for a run that was just changed so; nothing changes if seconds are unknown.
 
         `timed` are seconds per step of a newcomer, by memory key. An error is logged: the change itself is accepted.
         """
         try:
-            self._renew(run_id, policy, priorities, epochs, order, timed)
+            self._renew(run_id, change, timed or {})
         except Exception:  # such as one of a third party's policy
             _log.exception("The forecast of run %s could not be renewed.", run_id)
 
     # -- inside
 
-    def _renew(
-        self,
-        run_id: str,
-        policy: PolicySpec | None,
-        priorities: Mapping[str, int] | None,
-        epochs: Mapping[str, int] | None,
-        order: Sequence[str] | None,
-        timed: Mapping[str, float] | None,
-    ) -> None:
+    def _renew(self, run_id: str, change: Change, timed: Mapping[str, float]) -> None:
         run, rows = self._store.runs.get(run_id)
         if run.shared or run.mode != HYBRID:
             return
-        asked = rehearsals.policy_of(run) if policy is None else policy_named(policy.name, policy.parameters)
-        ends = self._ends(run, rows, asked, priorities or {}, epochs or {}, order or (), timed or {})
+        asked = change.policy_of(run)
+        ends = self._ends(run, rows, asked, change, timed)
         if not ends or None in ends.values():
             return
         now_s = self._clock.utc_s()
@@ -178,9 +175,7 @@ class Forecasts:
         run: RunRow,
         rows: Sequence[SubModelRow],
         policy: Policy,
-        priorities: Mapping[str, int] | None = None,
-        epochs: Mapping[str, int] | None = None,
-        order: Sequence[str] = (),
+        change: Change = AS_IT_IS,
         timed: Mapping[str, float] | None = None,
     ) -> dict[str, Estimate | None]:
         """Seconds from now until each sub-model that trains has its file; None for all if one's speed is unknown."""
@@ -190,9 +185,9 @@ class Forecasts:
         paces = rehearsals.paces_of(run, open_rows, self._store.speeds.turns([run.id])[run.id], before)
         if not paces or len(paces) < len(open_rows):
             return dict.fromkeys(row.name for row in open_rows)
-        places = {name: place for place, name in enumerate(order)}
+        places = {name: place for place, name in enumerate(change.order)}
         jobs = [
-            _edited(rehearsals.job_of_row(run, row, paces[row.name], now_s), priorities or {}, epochs or {})
+            change.of_job(rehearsals.job_of_row(run, row, paces[row.name], now_s))
             for row in sorted(open_rows, key=lambda row: places.get(row.name, row.arrival))
         ]
         rules, export_s = rehearsals.rules_of(run, rows), self._overheads().export_s
@@ -302,8 +297,3 @@ def _relative(jobs: Sequence[SimulatedJob], spec: RunSpec) -> list[SimulatedJob]
     work = {job.name: job.parameters * batches[job.name] for job in jobs}
     whole = sum(work[job.name] * job.epochs * job.steps_per_epoch for job in jobs)
     return [replace(job, seconds_per_step=WHOLE_WORK_S * work[job.name] / whole) for job in jobs]
-
-
-def _edited(job: SimulatedJob, priorities: Mapping[str, int], epochs: Mapping[str, int]) -> SimulatedJob:
-    epochs_now = max(epochs.get(job.name, job.epochs), -(-(job.steps_done + 1) // job.steps_per_epoch))
-    return replace(job, priority=priorities.get(job.name, job.priority), epochs=epochs_now)

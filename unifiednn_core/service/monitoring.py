@@ -54,7 +54,7 @@ class MonitoringService:
 
     @permission(Role.VIEWER, audited=False)
     def require_figures(self) -> None:
-        """Raise `Forbidden` for whoever may not see the figures."""
+        """Raise `Forbidden` for a person who may not see the figures."""
         self._require_whole()
 
     @permission(Role.ADMIN, audited=False)

@@ -130,9 +130,7 @@ class Submissions:
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
         findings = (*own_findings(spec), *shared_findings(spec, self._actor))
-        report = with_fixed_nodes(
-            spec, self._checked(spec, base, on_progress), self._measured, mode=mode, others=others
-        )
+        report = with_fixed_nodes(spec, self._checked(spec, base, on_progress), self._measured, others)
         spec = with_nodes(spec, report)
         errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
         if errors:

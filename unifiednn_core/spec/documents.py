@@ -1,4 +1,4 @@
-"""What a JSON document is that somebody hands over beside models and data. Pure."""
+"""What a JSON document is that comes with models and data. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -306,6 +306,11 @@ class Hyperparameters(_Part):
         return next((one for one in self.techniques if isinstance(one, VirtualNodes)), None)
 
     @property
+    def in_one_part(self) -> bool:
+        """Whether a step is one batch, computed as a whole."""
+        return self.nodes is None and sum(self.shares) * self.accumulation_steps == 1
+
+    @property
     def shares(self) -> tuple[int, ...]:
         """Shares of the parts into which a batch is cut, by virtual nodes or as `batch_split`."""
         return (1,) * self.batch_split if self.nodes is None else self.nodes.proportions

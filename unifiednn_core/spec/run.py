@@ -159,6 +159,11 @@ class SubModelSpec(_Part):
         """Whether it is a network that is joined of its parts."""
         return self.split is not None and self.part is None
 
+    @property
+    def epochs(self) -> int:
+        """Epochs that it trains; none if it is joined of its parts without recovery."""
+        return 0 if self.joins and self.split and not self.split.recovery_epochs else self.hyperparameters.epochs
+
 
 class CheckpointSpec(_Part):
     """Seconds or steps of the run between two checkpoints; whichever passes first counts."""

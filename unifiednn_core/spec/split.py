@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.spec.choices import CLASSIFICATION
+from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate
 
 SPLIT, PART = "split", "part"
 MOST_PARTS = 8
@@ -40,7 +41,10 @@ class SplitSpec(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the codes."""
     scale: Annotated[float, Field(gt=0, le=1_000)] = 2.0
-    """Size of an entry of a code. Larger ones have larger gradients, which helps plain SGD."""
+    """Size of an entry of a code."""
+    code_rate: Annotated[float, Field(gt=0, le=10_000)] = 1.0
+    """Learning rate of parts that learn codes, as a multiple of that of the sub-model. The mean over all entries of a
+    code has small gradients: SGD needs about 8 at 512 entries, 16 at 1024; Adam and its kin need none."""
     noise: Annotated[float, Field(ge=0, le=10)] = 0.5
     """Standard deviation of what is added to codes as inputs in training, as a share of `scale`."""
 
@@ -78,8 +82,8 @@ def require_parts(submodels: Iterable[Any]) -> None:
             message = "A part of a network needs the entry 'split', which says where it is cut."
         elif one.split is not None and one.part is not None and one.part > len(one.split.at) + 1:
             message = f"There are {len(one.split.at) + 1} parts. Choose one of them."
-        elif one.split is not None and one.part is None and not set(parts_of(one.name, one.split)) <= names:
-            message = "The run has not all of its parts. Submit the split network in a run that is read from a spec."
+        elif not set(waits_for(one)) <= names:
+            message = "The run has not all parts that it waits for. Submit the split network as one entry of a spec."
         if message:
             raise PydanticCustomError(
                 "unknown_name", "{text}", {"text": message, "field": f"submodels.{one.name}.split"}
@@ -121,6 +125,9 @@ def _members(one: Mapping[str, Any]) -> list[dict[str, Any]]:
     split, hyper = SplitSpec.model_validate(one[SPLIT]), dict(one.get("hyperparameters") or {})
     names = parts_of(str(one["name"]), split)
     coded = {entry: value for entry, value in hyper.items() if entry not in _OF_CLASSES} | _CODED
+    if split.code_rate != 1.0:
+        now = Hyperparameters.model_validate(hyper)
+        coded |= at_learning_rate(now, split.code_rate * now.learning_rate)
     stopping = coded.get("early_stopping")
     if isinstance(stopping, Mapping) and stopping.get("metric") == "test_accuracy":
         coded["early_stopping"] = {**stopping, "metric": "test_loss"}

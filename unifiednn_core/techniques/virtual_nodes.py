@@ -5,7 +5,7 @@ VirtualFlow (MLSys 2022): the nodes fix what is computed; the devices that compu
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from itertools import accumulate, pairwise
 
@@ -41,12 +41,6 @@ def seed_of(seed: int, step: int, node: int) -> int:
     """
     digest = hashlib.sha256(f"{seed}/{step}/{node}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def fewest(most: int, fits: Callable[[int], bool]) -> int:
-    """The fewest nodes that fit, of 1, 2, 4 and so on up to `most`; the most if none fit."""
-    tried = [1 << power for power in range(most.bit_length())]
-    return next((nodes for nodes in tried if fits(nodes)), tried[-1])
 
 
 def best_shares(samples: int, nodes: int, times_s: Sequence[Mapping[int, float]]) -> list[int] | None:

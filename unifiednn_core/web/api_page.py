@@ -65,7 +65,7 @@ summary:focus-visible, a:focus-visible { outline: 2px solid var(--u-accent); out
 
 
 def routes() -> list[Route]:
-    """The page and the document; they hold no data, so everybody who reaches the server may read them."""
+    """The page and the document; they hold no data, so anyone who can reach the server may read them."""
     return [Route(f"{ROOT}/openapi.json", _document), Route(ROOT, _page)]
 
 
@@ -219,7 +219,8 @@ scrape_configs:
 ```
 
 `GET /health` answers 200, or 503 if the store, the supervisor or the disk does not allow work, and says which, to
-everybody who reaches the server. The process that reads files is told, too, but starts by itself when it is needed.
+anyone who can reach the server. The answer also has the state of the process that reads files; it does
+not count, because that process starts when it is needed.
 
 ## Webhooks
 
@@ -233,8 +234,8 @@ that recovers by itself), the same of `submodel`, and `submodel.ready` once its 
 - They are signed as [Standard Webhooks](https://www.standardwebhooks.com) say: `webhook-signature` is `v1,` and the
   Base64 of the HMAC-SHA256 of `webhook-id`, `webhook-timestamp` and the body, joined by points, with the secret that is
   shown once (Base64 after `whsec_`). The server stores the secret as it is, in its private home.
-- Public addresses need HTTPS. To hosts in a private network or on the server itself nothing is sent, unless whoever
-  runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. It is checked before each delivery,
+- Public addresses need HTTPS. To hosts in a private network or on the server itself nothing is sent unless the person
+  who runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. It is checked before each delivery,
   and the connection goes to the address that was checked. Redirects are not followed.
 - `UNIFIEDNN_URL=https://unifiednn.example.org` is the beginning of `link`.
 - They are sent by whatever process runs the supervisor: the dashboard, or a command that trains.

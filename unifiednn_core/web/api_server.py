@@ -332,7 +332,7 @@ SERVER = (
            calls=("set_retention",), command="retention", does=set_retention, given=Retention),
     Action(method="POST", path="/retention/apply", about="Delete now what is due.", calls=("apply_retention",),
            command="retention", does=apply_retention),
-    Action(method="GET", path="/webhooks", about="Addresses that are told of events, without their secrets.",
+    Action(method="GET", path="/webhooks", about="Addresses that receive events, without their secrets.",
            calls=("webhooks",), command="webhooks list", does=lambda service: service.notifications.webhooks(),
            result=tuple[WebhookView, ...]),
     Action(method="POST", path="/webhooks", about="Tell an address of events; its secret is shown once.",

@@ -14,9 +14,11 @@ from unifiednn_core.preflight.estimate import (
     context_of,
     predict,
 )
+from unifiednn_core.preflight.memory_over_time import MemoryModel, memory_over_time
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.scheduling.registry import POLICIES as ALL_POLICIES
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.scheduling.simulator import SimulatedTurn
 
 CONTEXT = 100 * MIB
 DEVICES = st.sampled_from(["cpu", "cuda"])
@@ -58,6 +60,15 @@ def test_equation_2_is_true_on_a_gpu_if_idle_ones_leave_it() -> None:
     assert set(found.by_policy.values()) == {found.paper_bytes}
     assert predicted(staying).by_policy["round_robin"] > predicted(staying).paper_bytes == found.paper_bytes
     assert predicted(leaving, device="cpu") == predicted(staying, device="cpu"), "on a CPU it changes nothing"
+
+
+def test_over_time_an_idle_one_that_leaves_counts_only_in_its_turns() -> None:
+    parts = (part("a", data={}, leaves=True), part("b", data={}, weights=10, optimizer=20, leaves=True))
+    turns = [SimulatedTurn(name, at, at + 1.0, 1, "") for at, name in enumerate("abab")]
+    model = MemoryModel(parts=parts, device_type="cuda", context_bytes=CONTEXT)
+    alone = {one.name: predicted([one]).peak_bytes for one in parts}
+    points = dict(memory_over_time(turns, model))
+    assert points == {0.0: alone["a"], 1.0: alone["b"], 2.0: alone["a"], 3.0: alone["b"], 4.0: CONTEXT}
 
 
 def test_on_the_host_the_weights_of_all_are_there_from_the_beginning() -> None:

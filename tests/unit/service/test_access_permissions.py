@@ -14,6 +14,7 @@ from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
+from unifiednn_core.service.forecasts import Change
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.monitoring import MonitoringService
@@ -50,7 +51,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
-    "forecast_change": lambda s, run, name: s.runs.forecast_change(run),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run, Change()),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_devices": lambda s, run, name: s.runs.set_devices(run, name, 2),
@@ -66,6 +67,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "tensorboard": lambda s, run, name: s.exports.tensorboard(run, Path("/nowhere")),
     "tensorboard_zip": lambda s, run, name: s.exports.tensorboard_zip(run),
     "mlflow": lambda s, run, name: s.exports.mlflow(run, "/nowhere"),
+    "wandb": lambda s, run, name: s.exports.wandb(run, Path("/nowhere")),
     "deletion": lambda s, run, name: s.runs.deletion(run),
     "delete_run": lambda s, run, name: s.runs.delete_run(run),
     "lineage": lambda s, run, name: s.library.lineage(run, name),
@@ -77,7 +79,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
-HERE = {"download", "download_checkpoint", "tensorboard", "mlflow"}
+HERE = {"download", "download_checkpoint", "tensorboard", "mlflow", "wandb"}
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
 
 
@@ -125,7 +127,10 @@ def test_the_table_of_actions_on_runs_is_whole() -> None:
         if "run_id" in inspect.signature(getattr(kind, name)).parameters
     }  # fmt: skip
     assert takes_run == set(ON_RUNS)
-    assert {name for name in PERMISSIONS if PERMISSIONS[name].own is not Own.ANYTHING} == takes_run | {"runs"}
+    assert {name for name in PERMISSIONS if PERMISSIONS[name].own is not Own.ANYTHING} == takes_run | {
+        "runs",
+        "current",
+    }
 
 
 @pytest.mark.parametrize("role", Role)

@@ -1,6 +1,8 @@
 """PipeDream: the partition, the schedule, and training with stashed weights."""
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, product
 
 import pytest
@@ -215,6 +217,24 @@ def test_memory_holds_one_version_for_each_batch_under_way_and_the_newest() -> N
     assert most == [4, 3, 2, 1]
 
 
+def test_a_pipeline_that_broke_off_trains_anew() -> None:
+    made, fresh = parts(), parts()
+    pipeline = PipeDream(made, [SGD(one.parameters(), lr=0.0) for one in made])
+
+    def broken(output: Tensor) -> Tensor:
+        raise ArithmeticError
+
+    losses = [partial(cross_entropy, target=targets) for _, targets in batches()]
+    with pytest.raises(ArithmeticError):
+        list(pipeline.train(((inputs, broken) for inputs, _ in batches()), 9))
+    assert any(stage.in_flight for stage in pipeline.stages)
+    pipeline.on_work = (works := list[StageWork]()).append
+    assert len(list(pipeline.train(zip([one for one, _ in batches()], losses, strict=True), 9))) == 9
+    assert works == list(schedule(4, 9))
+    assert not any(stage.in_flight for stage in pipeline.stages)
+    assert all(map(torch.equal, made[3].parameters(), fresh[3].parameters()))
+
+
 def test_a_stage_without_its_stash_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that a batch under way needs are written over in place, as the first PipeDream did."""
     clone = Tensor.clone
@@ -284,6 +304,36 @@ def test_an_exported_graph_is_cut_like_the_network_itself() -> None:
     names = [{name for name, _ in stage.named_parameters()} for stage in made]
     assert set.union(*names) == {name for name, _ in whole.named_parameters()}
     assert sum(map(len, names)) == len(set.union(*names))
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(784, 8), nn.Linear(8, 10)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return self.head(self.layer(x.flatten(1)).relu())
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_stage_and_its_copies_write_into_buffers(exported: bool) -> None:
+    inputs = torch.randn(4, 1, 28, 28)
+    made: list[nn.Module] = [_Counting(), network("lenet")]
+    if exported:
+        made = [torch.export.export(one, (inputs,), strict=False).module() for one in made]
+    for whole in made:
+        [counter] = [name for name, one in whole.named_buffers() if one.dtype is torch.int64][:1]
+        cut = chain(whole)
+        assert whole.get_buffer(counter) == 0
+        first = cut.part(0, len(cut.layers))
+        first(inputs)
+        assert whole.get_buffer(counter) == 1
+        again = pickle.loads(pickle.dumps(first))
+        assert again.get_buffer(counter) == 1
+        again(inputs)
+        assert (again.get_buffer(counter), whole.get_buffer(counter)) == (2, 1)
 
 
 class _Branching(nn.Module):

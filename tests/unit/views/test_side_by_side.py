@@ -66,8 +66,12 @@ def test_a_technique_beside_none_is_the_only_setting_that_differs() -> None:
         return side(replace(view, spec={**view.spec, "submodels": parts}), "one")
 
     lossy = {"name": "compression", "bfloat16": True}
-    found = settings([trained_with([]), trained_with([lossy])])
-    assert found == [("lenet.hyperparameters.techniques", ("-", "Activation compression (bfloat16: true), lossy"))]
+    pair = [trained_with([]), trained_with([lossy])]
+    [(name, texts)] = settings(pair)
+    assert (name, texts) == (
+        "lenet.hyperparameters.techniques", ("-", "Activation compression (bfloat16: true), lossy")
+    )  # fmt: skip
+    assert texts[1] in selection.settings_table(pair)
 
 
 def test_figures_say_how_they_differ_from_the_first(sides: list[Side]) -> None:

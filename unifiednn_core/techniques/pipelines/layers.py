@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import fx, nn
 
 from unifiednn_core.base.errors import BadInput
+
+
+class BufferTracer(fx.Tracer):
+    """Records what a forward writes into buffers, which else happens once, in tracing, and never again."""
+
+    proxy_buffer_attributes = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class Chain:
 
     def part(self, first: int, end: int) -> nn.Module:
         """Layers `first` to `end` without `end`; it shares weights and buffers with the network, under their names."""
-        graph = fx.Graph()
+        graph = fx.Graph(tracer_cls=BufferTracer)  # for copies: they are traced anew
         before = self.ends[first - 1] if first else self.given
         copies = {before: graph.placeholder("inputs")}
 
@@ -39,7 +44,9 @@ class Chain:
 def chain(network: nn.Module) -> Chain:
     """Find the layers of a network. Raises `BadInput` if it cannot be traced or has several inputs or outputs."""
     try:
-        traced = network if isinstance(network, fx.GraphModule) else _traced(network)
+        traced = network
+        if not isinstance(traced, fx.GraphModule):
+            traced = fx.GraphModule(network, BufferTracer().trace(network))
     except Exception as error:  # whatever a forward does with what is no tensor
         raise _not_cut(f"cannot be traced ({error})") from error
     given = [node for node in traced.graph.nodes if node.op == "placeholder"]
@@ -62,30 +69,18 @@ def chain(network: nn.Module) -> Chain:
     return Chain(traced, given[0], (*layers, tuple(computed[first:])), (*ends, returned))
 
 
-def _traced(network: nn.Module) -> fx.GraphModule:
-    """The graph of a forward; it raises `ValueError` if the network counts its calls itself, which no graph records."""
-    before = [one.clone() for one in network.buffers()]
-    traced = fx.symbolic_trace(network)
-    changed = [not torch.equal(one, old) for one, old in zip(network.buffers(), before, strict=True)]
-    for one, old in zip(network.buffers(), before, strict=True):
-        one.copy_(old)
-    if any(changed):
-        raise ValueError("its forward writes into buffers")
-    return traced
-
-
 def _computed(given: fx.Node, traced: fx.GraphModule) -> list[fx.Node]:
     """What follows from the input or changes something in place, in order; all else is weights and constants."""
     found: dict[fx.Node, None] = {}
     for node in traced.graph.nodes:
-        follows = any(one is given or one in found for one in node.all_input_nodes)
+        follows = bool(node.users) and any(one is given or one in found for one in node.all_input_nodes)
         if node.op not in ("placeholder", "output") and (follows or _writes_into(node, traced)):
             found[node] = None
     return list(found)
 
 
 def _last_use(node: fx.Node, places: dict[fx.Node, int]) -> int:
-    return max((places[user] for user in node.users), default=-1)
+    return max((places[user] for user in node.users if user in places), default=-1)
 
 
 def _writes_into(user: fx.Node, traced: fx.GraphModule) -> bool:

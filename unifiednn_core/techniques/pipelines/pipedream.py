@@ -65,6 +65,11 @@ class StashingStage:
         """Versions of the weights in memory."""
         return len({id(self._newest), *(id(one.leaves) for one in self._flights.values())})
 
+    def begin(self) -> None:
+        """Count versions anew; batches that a broken call left under way are dropped."""
+        self.version = 0
+        self._flights.clear()
+
     def forward(self, batch: int, inputs: Tensor, *, first: bool, loss_of: LossOf | None) -> tuple[Tensor, int]:
         """Take a batch forward with the newest weights; returns output, without gradients, and version.
 
@@ -133,7 +138,7 @@ class PipeDream:
         Yields each batch once its loss is known. Versions count from the start of the call.
         """
         for stage in self.stages:
-            stage.version = 0
+            stage.begin()
         coming, last = iter(batches), len(self.stages) - 1
         forward: dict[tuple[int, int], Tensor] = {}  # by the stage that waits for it, and batch
         backward: dict[tuple[int, int], Tensor | None] = {}

@@ -1,0 +1,166 @@
+"""Synthetic intermediate labels on MNIST: a 6-layer network in one piece, against its two halves joined.
+
+    UNIFIEDNN_DATA=FOLDER python -m tools.bench.split_networks [--epochs 2] [--width 1024] [--batch-size 64]
+
+Prints one JSON document. Memory of a step is what the check measures by taking one: living tensors besides weights,
+optimizer state and data, with gradients. Temporary memory is that without gradients.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from tools.bench import data
+from unifiednn_core.base.paths import Home
+from unifiednn_core.data.datasets import DataSource, read_dataset
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Ended, Report
+from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.partition import part_of, stored_outputs
+from unifiednn_core.engine.resident_data import ResidentData
+from unifiednn_core.engine.start import load_weights
+from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats import registry
+from unifiednn_core.formats.cut import joined
+from unifiednn_core.preflight.check import check
+from unifiednn_core.scheduling.round_robin import RoundRobin
+from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
+from unifiednn_core.spec.split import waits_for
+
+LAYERS, CUT = 6, "6"
+"""Linear layers, and the ReLU of the third, behind which the network is cut."""
+WHOLE, SPLIT = "whole", "split"
+_CPU = torch.device("cpu")
+_PIXELS, _CLASSES = 784, 10
+_ALL = 10**9
+_RATE_PER_ENTRY = 1 / 64
+"""Of `code_rate` of the split: mean squared errors of wide layers have small gradients."""
+
+
+def measured(
+    folder: Path,
+    files: tuple[str, str],
+    *,
+    labels: str = "codes",
+    epochs: int = 2,
+    width: int = 1024,
+    batch_size: int = 64,
+    seeds: Sequence[int] = (0, 1, 2),
+    **split: Any,
+) -> dict[str, Any]:
+    """Accuracy of both forms by seed, memory of a step, and bytes that pass from one half to the other.
+
+    `files` are training and test data below `folder`; further entries are those of the split. SGD with momentum.
+    """
+    (folder / "network.json").write_text(json.dumps(_network(width)))
+    found = [
+        _trained(_spec(files, labels, epochs, width, batch_size, seed, split), folder, memory=seed == seeds[0])
+        for seed in seeds
+    ]
+    ratios = {}
+    for which in ("step_bytes", "temporary_bytes"):
+        sizes: Mapping[str, int] = found[0][which]
+        ratios[which] = max(size for name, size in sizes.items() if name != WHOLE) / sizes[WHOLE]
+    ends, joins = ([one[name] for one in found] for name in (WHOLE, SPLIT))
+    return {
+        "labels": labels, "epochs": epochs, "width": width, "batch_size": batch_size, "seeds": list(seeds), **split,
+        "accuracy": {"end_to_end": ends, "joined": joins},
+        "points_lost": 100 * (mean(ends) - mean(joins)),
+        "step_bytes": found[0]["step_bytes"],
+        "temporary_bytes": found[0]["temporary_bytes"],
+        "ratios": ratios,
+        "passed_bytes": found[0]["passed_bytes"],
+    }  # fmt: skip
+
+
+def _network(width: int) -> dict[str, Any]:
+    sizes = [_PIXELS, *[width] * (LAYERS - 1), _CLASSES]
+    layers: list[list[Any]] = [["Flatten"]]
+    for given, gives in pairwise(sizes):
+        layers += [["Linear", {"in_features": given, "out_features": gives}], ["ReLU"]]
+    return {"format": "unifiednn-layers", "seed": 0, "layers": layers[:-1]}
+
+
+def _spec(
+    files: tuple[str, str], labels: str, epochs: int, width: int, batch_size: int, seed: int, split: Mapping[str, Any]
+) -> RunSpec:
+    hyper = {"epochs": epochs, "batch_size": batch_size, "optimizer": "sgd", "learning_rate": 0.05,
+             "optimizer_args": {"momentum": 0.9}, "seed": seed}  # fmt: skip
+    one = {"model": "network.json", "train_data": files[0], "test_data": files[1], "scale": 1 / 255}
+    one |= {"hyperparameters": hyper}
+    asked = {"at": [CUT], "labels": labels, "seed": seed, "code_rate": width * _RATE_PER_ENTRY, **split}
+    return parse_run({"submodels": [{"name": WHOLE, **one}, {"name": SPLIT, **one, "split": asked}]})
+
+
+def _trained(spec: RunSpec, folder: Path, *, memory: bool) -> dict[str, Any]:
+    """Accuracy of both, and with `memory` the bytes of a step of each sub-model that trains."""
+    resident, passed_bytes = ResidentData(_CPU), 0
+    first = spec.submodels[0]
+    sets = {name: read_dataset(folder / name) for name in (first.train_data, first.test_data or first.train_data)}
+    ended: dict[str, Ended] = {}
+
+    def take(report: Report) -> None:
+        if isinstance(report, Ended):
+            ended[report.submodel] = report
+
+    def made(one: SubModelSpec) -> SubModel:
+        nonlocal passed_bytes
+        known = registry.format_named("layers")
+        definition = known.read(folder / one.model, None)
+        weights = [ended[name].state_dict or {} for name in waits_for(one)]
+        given: dict[str, DataSource] = dict(sets)
+        if weights and one.part is not None:
+            stored = {name: stored_outputs(one, definition, weights, held, _CPU) for name, held in sets.items()}
+            passed_bytes += sum(held.first.nbytes for held in stored.values())
+            given = dict(stored)
+        train, test = (resident.hold(f"{one.name}:{name}", partial(given.__getitem__, name)) for name in given)
+        part = part_of(one, definition, sets[one.train_data])
+        submodel = SubModel(one, part, seed=spec.seed_of(one), train=train, test=test, device=_CPU)
+        if weights and one.part is None:
+            load_weights(submodel.module, joined(weights, submodel.module.state_dict()))
+        return submodel
+
+    waiting = list(spec.submodels)
+    while waiting:
+        ready = [one for one in waiting if set(waits_for(one)) <= ended.keys()]
+        Engine(HybridModel(map(made, ready)), RoundRobin(), device=_CPU, report=take).run()
+        waiting = [one for one in waiting if one not in ready]
+    found: dict[str, Any] = {name: ended[name].figures[-1].test_accuracy for name in (WHOLE, SPLIT)}
+    found["passed_bytes"] = passed_bytes
+    if memory:
+        reports = check(spec, folder, Home(folder / "home").create()).submodels
+        needs = {name: report.memory for name, report in reports.items() if name != SPLIT}
+        known = {name: need for name, need in needs.items() if need is not None}
+        found["temporary_bytes"] = {name: need.transient_bytes for name, need in known.items()}
+        found["step_bytes"] = {name: need.transient_bytes + need.gradients_bytes for name, need in known.items()}
+    return found
+
+
+def main() -> None:
+    """Measure both variants."""
+    asked = argparse.ArgumentParser()
+    for name, default in (("epochs", 2), ("width", 1024), ("batch-size", 64), ("train", _ALL)):
+        asked.add_argument(f"--{name}", type=int, default=default)
+    asked.add_argument("--labels", choices=("codes", "outputs"), nargs="+", default=["codes", "outputs"])
+    given = vars(asked.parse_args())
+    variants, train = given.pop("labels"), given.pop("train")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        *files, _ = data.write("mnist", data.folder_of(None), folder, train=train, test=_ALL, vocabulary=0)
+        found = [measured(folder, (files[0], files[1]), labels=labels, **given) for labels in variants]
+    json.dump(found, sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()
