@@ -9,7 +9,7 @@ import streamlit as st
 from pages._ui import actions, arms, banners, drafts, forecast_panel, frame, run_form, submodel_form
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.base.texts import tr
-from unifiednn_core.service.forecasts import Change
+from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.views import markup, wording
@@ -162,7 +162,7 @@ def _adjust_policy(view: RunView, *, key: str) -> None:
     known = PolicySpec.model_validate(view.spec.get("policy", {}))
     wanted = PolicySpec.model_validate(run_form.policy(known.model_dump(), key=key))
     if wanted != known:
-        _foresee(partial(frame.service().runs.forecast_change, view.run_id, Change(policy=wanted)))
+        _foresee(partial(frame.service().runs.forecast_change, view.run_id, RunChange(policy=wanted)))
     if _apply_button(tr("Apply policy"), f"{key}-apply", off=wanted == known):
         _carry_out([partial(frame.service().runs.set_policy, view.run_id, wanted)])
 
@@ -189,7 +189,7 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
     new_epochs = changed({name: listed[name].epochs for name in order}, {n: typed[n][1] for n in order})
     if order != known or new_priorities or new_epochs:
         names = whole_order([submodel.name for submodel in view.submodels], order) if order != known else None
-        asked = Change(priorities=new_priorities, epochs=new_epochs, order=names or ())
+        asked = RunChange(priorities=new_priorities, epochs=new_epochs, order=names or ())
         _foresee(partial(runs.forecast_change, view.run_id, asked))
     with st.container(horizontal=True, horizontal_alignment="right"):
         if _apply_button(tr("Apply order"), f"{key}-apply-order", off=order == known, help=tr(ORDER_HELP)):

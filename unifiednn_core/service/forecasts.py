@@ -63,7 +63,7 @@ def require_few(spec: RunSpec) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """A change of a run that trains. What is left out stays; priorities and epochs are by sub-model."""
 
     policy: PolicySpec | None = None
@@ -82,7 +82,7 @@ class Change:
         return replace(job, priority=self.priorities.get(job.name, job.priority), epochs=epochs)
 
 
-AS_IT_IS = Change()
+AS_IT_IS = RunChange()
 
 
 class Forecasts:
@@ -123,7 +123,7 @@ class Forecasts:
             peaks={} if memory is None else memory.prediction.by_policy,
         )
 
-    def change(self, run_id: str, change: Change) -> Counterfactual:
+    def change(self, run_id: str, change: RunChange) -> Counterfactual:
         """When each sub-model of a private run that still trains ends, as it is and after a change.
 
         Raises `NotFound`, and `BadInput` for an unknown policy.
@@ -135,7 +135,7 @@ class Forecasts:
         after = self._ends(run, rows, change.policy_of(run), change)
         return Counterfactual(before=before, after=after)
 
-    def renew(self, run_id: str, change: Change = AS_IT_IS, timed: Mapping[str, float] | None = None) -> None:
+    def renew(self, run_id: str, change: RunChange = AS_IT_IS, timed: Mapping[str, float] | None = None) -> None:
         """Keep a new forecast for a run that was just changed so; nothing changes if seconds are unknown.
 
         `timed` are seconds per step of a newcomer, by memory key. An error is logged: the change itself is accepted.
@@ -147,7 +147,7 @@ class Forecasts:
 
     # -- inside
 
-    def _renew(self, run_id: str, change: Change, timed: Mapping[str, float]) -> None:
+    def _renew(self, run_id: str, change: RunChange, timed: Mapping[str, float]) -> None:
         run, rows = self._store.runs.get(run_id)
         if run.shared or run.mode != HYBRID:
             return
@@ -175,7 +175,7 @@ class Forecasts:
         run: RunRow,
         rows: Sequence[SubModelRow],
         policy: Policy,
-        change: Change = AS_IT_IS,
+        change: RunChange = AS_IT_IS,
         timed: Mapping[str, float] | None = None,
     ) -> dict[str, Estimate | None]:
         """Seconds from now until each sub-model that trains has its file; None for all if one's speed is unknown."""

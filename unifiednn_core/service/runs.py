@@ -16,7 +16,7 @@ from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
 from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
-from unifiednn_core.service.forecasts import Change, Forecasts, require_few
+from unifiednn_core.service.forecasts import Forecasts, RunChange, require_few
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
@@ -87,7 +87,7 @@ class RunService:
         return self._forecasts.of_spec(spec, report or self._submissions.checked(spec))
 
     @permission(Role.SUBMITTER, Own.RUN, audited=False)
-    def forecast_change(self, run_id: str, change: Change) -> Counterfactual:
+    def forecast_change(self, run_id: str, change: RunChange) -> Counterfactual:
         """When each sub-model would end without and with a change; empty for a run in shared hybrids.
 
         Raises `BadInput` for an unknown policy.
@@ -217,7 +217,7 @@ class RunService:
         part = self._spec_of(run_id, submodel).model_dump(mode="json", exclude_none=True)
         parse_run({"submodels": [part | {"priority": priority}]})
         state = self._store.commands.issue(run_id, submodel, Verb.PRIORITY, {"priority": priority})
-        self._forecasts.renew(run_id, Change(priorities={submodel: priority}))
+        self._forecasts.renew(run_id, RunChange(priorities={submodel: priority}))
         return state
 
     @permission(Role.SUBMITTER, Own.PART, about="to {epochs}")
@@ -227,7 +227,7 @@ class RunService:
         parse_hyperparameters(hyperparameters.model_dump(mode="json") | {"epochs": epochs})
         self._require_possible_epochs(self._row(run_id, submodel), hyperparameters, epochs)
         state = self._store.commands.issue(run_id, submodel, Verb.EPOCHS, {"epochs": epochs})
-        self._forecasts.renew(run_id, Change(epochs={submodel: epochs}))
+        self._forecasts.renew(run_id, RunChange(epochs={submodel: epochs}))
         return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {devices}")
@@ -265,7 +265,7 @@ class RunService:
             message = f"The order has to name each of {', '.join(known)} once."
             raise BadInput.of("Order", "names", message, "Name them all.")
         state = self._store.commands.issue(run_id, None, Verb.ORDER, {"names": list(names)})
-        self._forecasts.renew(run_id, Change(order=names))
+        self._forecasts.renew(run_id, RunChange(order=names))
         return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="{policy.name}")
@@ -273,7 +273,7 @@ class RunService:
         """Use another policy from the next step on; raises `BadInput` for an unknown one."""
         policy_named(policy.name, policy.parameters)
         state = self._store.commands.issue(run_id, None, Verb.POLICY, {"policy": policy.model_dump(mode="json")})
-        self._forecasts.renew(run_id, Change(policy=policy))
+        self._forecasts.renew(run_id, RunChange(policy=policy))
         return state
 
     @permission(Role.SUBMITTER, Own.RUN, about="to {moves}")

@@ -9,7 +9,7 @@ from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.scheduling.registry import PolicyCard, policy_named
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.forecasts import Change
+from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode, PolicySpec, RunSpec, parse_run
@@ -186,7 +186,9 @@ def simulate(service: Service, given: CheckedSpec) -> list[Document]:
 def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactual:
     """What a change of a run would do."""
     policy = None if given.policy is None else _policy(given.policy)
-    asked = Change(policy=policy, priorities=given.priorities or {}, epochs=given.epochs or {}, order=given.order or ())
+    asked = RunChange(
+        policy=policy, priorities=given.priorities or {}, epochs=given.epochs or {}, order=given.order or ()
+    )
     return service.runs.forecast_change(run, asked)
 
 

@@ -14,7 +14,7 @@ from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
-from unifiednn_core.service.forecasts import Change
+from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
 from unifiednn_core.service.monitoring import MonitoringService
@@ -51,7 +51,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "add_submodel": lambda s, run, name: s.runs.add_submodel(run, PART),
     "reorder": lambda s, run, name: s.runs.reorder(run, [name]),
     "set_policy": lambda s, run, name: s.runs.set_policy(run, PolicySpec(name="fcfs")),
-    "forecast_change": lambda s, run, name: s.runs.forecast_change(run, Change()),
+    "forecast_change": lambda s, run, name: s.runs.forecast_change(run, RunChange()),
     "set_moves": lambda s, run, name: s.runs.set_moves(run, "any"),
     "set_priority": lambda s, run, name: s.runs.set_priority(run, name, 1),
     "set_devices": lambda s, run, name: s.runs.set_devices(run, name, 2),

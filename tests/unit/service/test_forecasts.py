@@ -11,7 +11,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.service import forecasts as room
-from unifiednn_core.service.forecasts import Change
+from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.run import PolicySpec, parse_run
 from unifiednn_core.store.schema import RunRow, SubModelRow
@@ -32,20 +32,20 @@ def trains(here: World, **columns: Any) -> None:
 
 def test_a_change_of_the_policy_is_foreseen_for_each(here: World) -> None:
     trains(here)
-    found = here.of(OPERATOR).runs.forecast_change(SHARED, Change(policy=FCFS))
+    found = here.of(OPERATOR).runs.forecast_change(SHARED, RunChange(policy=FCFS))
     before, after = ({name: one.likely_s for name, one in ends.items() if one} for ends in (found.before, found.after))
     assert before == {"alpha": pytest.approx(10.5), "bravo": pytest.approx(20.5)}, "by turns of one epoch of 10 steps"
     assert after == {"alpha": pytest.approx(10.5), "bravo": pytest.approx(20.5)}
-    turned = here.of(OPERATOR).runs.forecast_change(SHARED, Change(policy=FCFS, order=["bravo", "alpha"]))
+    turned = here.of(OPERATOR).runs.forecast_change(SHARED, RunChange(policy=FCFS, order=["bravo", "alpha"]))
     assert turned.after["alpha"] is not None and turned.after["alpha"].likely_s == pytest.approx(20.5)
-    longer = here.of(OPERATOR).runs.forecast_change(SHARED, Change(epochs={"alpha": 4}))
+    longer = here.of(OPERATOR).runs.forecast_change(SHARED, RunChange(epochs={"alpha": 4}))
     assert longer.after["alpha"] is not None and longer.after["alpha"].likely_s == pytest.approx(40.5)
     assert all(one is not None and one.low_s < one.likely_s < one.high_s for one in found.after.values())
 
 
 def test_nothing_is_foreseen_before_the_steps_are_measured(here: World) -> None:
     trains(here, steps_done=1, service_s=0.1)
-    found = here.of(OPERATOR).runs.forecast_change(SHARED, Change(policy=FCFS))
+    found = here.of(OPERATOR).runs.forecast_change(SHARED, RunChange(policy=FCFS))
     assert not found.known and set(found.before) == {"alpha", "bravo"}
 
 
