@@ -182,7 +182,7 @@ def described(delays: Sequence[Delayed], schedules: Sequence[Scheduled]) -> dict
     """Tables and figures."""
     first = {one.network: one for one in delays if one.stages == 1}
     rows = [
-        (one.network, "plain loop" if one.stages == 1 else f"PipeDream, {one.stages} stages",
+        (one.network, "PipeDream, 1 stage" if one.stages == 1 else f"PipeDream, {one.stages} stages",
          f"{memory_text(one.peak_bytes)} ({one.peak_bytes / first[one.network].peak_bytes:.2f} times)",
          f"{1000 * median(one.cpu_s):.1f} ms", f"{one.accuracy:.1%}", "the same" if one.same_bits else "other")
         for one in delays

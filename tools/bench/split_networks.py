@@ -148,15 +148,15 @@ def _trained(spec: RunSpec, folder: Path, *, memory: bool) -> dict[str, Any]:
 def main() -> None:
     """Measure both variants."""
     asked = argparse.ArgumentParser()
-    for name, default in (("epochs", 2), ("width", 1024), ("batch-size", 64)):
+    for name, default in (("epochs", 2), ("width", 1024), ("batch-size", 64), ("train", _ALL)):
         asked.add_argument(f"--{name}", type=int, default=default)
     asked.add_argument("--labels", choices=("codes", "outputs"), nargs="+", default=["codes", "outputs"])
     given = vars(asked.parse_args())
-    variants = given.pop("labels")
+    variants, train = given.pop("labels"), given.pop("train")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        *files, _ = data.write("mnist", data.folder_of(None), folder, train=_ALL, test=_ALL, vocabulary=0)
+        *files, _ = data.write("mnist", data.folder_of(None), folder, train=train, test=_ALL, vocabulary=0)
         found = [measured(folder, (files[0], files[1]), labels=labels, **given) for labels in variants]
     json.dump(found, sys.stdout, indent=1)
     sys.stdout.write("\n")

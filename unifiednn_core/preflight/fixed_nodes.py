@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.machine.budget import device_type
+from unifiednn_core.preflight.budget_findings import keeps_budget
 from unifiednn_core.preflight.report import CheckReport, NodesReport, SubModelReport
 from unifiednn_core.spec import hyperparameters
 from unifiednn_core.spec.hyperparameters import Hyperparameters
@@ -21,7 +23,8 @@ Fitting = Callable[[RunSpec, CheckReport], Collection[str]]
 def fixed(spec: RunSpec, report: CheckReport, fitting: Fitting) -> CheckReport:
     """The report with numbers for all open nodes, or with findings where something is not known.
 
-    What is needed while one sub-model steps does not depend on the nodes of others, so each gets the fewest it can.
+    What is needed while one sub-model steps does not depend on the nodes of others, so each gets the fewest it can,
+    and with activation offload keeps its budget.
     """
     opened = [part for part in spec.submodels if (nodes := part.hyperparameters.nodes) is not None and nodes.is_open]
     known = {part.name: report.submodels[part.name] for part in opened if part.name in report.submodels}
@@ -30,14 +33,21 @@ def fixed(spec: RunSpec, report: CheckReport, fitting: Fitting) -> CheckReport:
         return report.model_copy(update={"findings": (*report.findings, *findings)})
     most = {part.name: _Fixed.most(part, known[part.name]) for part in opened}
     chosen, count = {name: one for name, one in most.items() if one.asked.nodes != "fit"}, 1
+    kind = device_type(spec.device)
     while len(chosen) < len(most):
         tried = _in_report(report, {name: one.at_most(count) for name, one in most.items()} | chosen)
-        fit = fitting(with_nodes(spec, tried), tried)
+        kept = {part.name for part in opened if _keeps_budget(part, tried, kind)}
+        fit = kept.intersection(fitting(with_nodes(spec, tried), tried))
         for name in most.keys() - chosen.keys():
             if name in fit or count >= most[name].nodes:
                 chosen[name] = most[name].at_most(count)
         count *= 2
     return _in_report(report, chosen)
+
+
+def _keeps_budget(part: SubModelSpec, tried: CheckReport, kind: str) -> bool:
+    known = tried.submodels[part.name]
+    return keeps_budget(part.hyperparameters, known.memory, known.samples, kind)
 
 
 def with_nodes(spec: RunSpec, report: CheckReport) -> RunSpec:

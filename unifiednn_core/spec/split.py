@@ -82,8 +82,8 @@ def require_parts(submodels: Iterable[Any]) -> None:
             message = "A part of a network needs the entry 'split', which says where it is cut."
         elif one.split is not None and one.part is not None and one.part > len(one.split.at) + 1:
             message = f"There are {len(one.split.at) + 1} parts. Choose one of them."
-        elif one.split is not None and one.part is None and not set(parts_of(one.name, one.split)) <= names:
-            message = "The run has not all of its parts. Submit the split network in a run that is read from a spec."
+        elif not set(waits_for(one)) <= names:
+            message = "The run has not all parts that it waits for. Submit the split network as one entry of a spec."
         if message:
             raise PydanticCustomError(
                 "unknown_name", "{text}", {"text": message, "field": f"submodels.{one.name}.split"}

@@ -123,7 +123,7 @@ def test_virtual_nodes_that_fit_themselves_keep_the_budget(tight: MemoryNeed) ->
         test_samples=None, classes=10, steps_per_epoch=1, memory=tight, least_part=1,
     )  # fmt: skip
     spec = RunSpec.model_validate({"name": "run", "submodels": [trial.spec.model_dump(mode="json")], "device": "cuda"})
-    found = fixed(spec, CheckReport(findings=(), submodels={"one": known}, files={}), lambda *_: True)
+    found = fixed(spec, CheckReport(findings=(), submodels={"one": known}, files={}), lambda *_: {"one"})
     nodes = found.submodels["one"].nodes
     assert nodes is not None
     assert counted(asked, parts=nodes.nodes) <= 2.55 * MIB

@@ -80,6 +80,9 @@ def test_a_mistake_in_the_entry_is_told_where_it_is(split: dict[str, Any]) -> No
 
 def test_a_split_without_its_parts_is_never_accepted() -> None:
     whole = of().submodels[-1].model_dump(mode="json")
-    for one in (NETWORK, whole, NETWORK | {"split": None, "part": 1}, NETWORK | {"part": 4}):
+    alone = of().submodels[0].model_dump(mode="json")  # a part that learns codes may train apart from the others
+    assert RunSpec.model_validate({"submodels": [alone]}).submodels[0].part == 1
+    later = of(split={"at": ["2"], "labels": "outputs"}).submodels[1].model_dump(mode="json")
+    for one in (NETWORK, whole, later, NETWORK | {"split": None, "part": 1}, NETWORK | {"part": 4}):
         with pytest.raises(ValidationError):
             RunSpec.model_validate({"submodels": [one]})
