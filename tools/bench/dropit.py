@@ -143,7 +143,7 @@ def saved(folder: Path) -> list[Saved]:
 
 
 def _named(technique: Technique) -> str:
-    given = technique.model_dump(exclude={"name"}, exclude_defaults=True)
+    given = technique.model_dump(exclude={"name"}, exclude_unset=True)
     return ", ".join([technique.title, *(f"{name} {value}" for name, value in given.items())])
 
 

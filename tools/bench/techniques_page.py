@@ -21,6 +21,7 @@ PATTERN = "techniques-*.json"
 PAYS = 0.02
 """Least share of the memory that a technique has to save to pay off."""
 Document = Mapping[str, Any]
+_TO_HOST = ("offload", "idle_offload")
 _TITLES = {name_of(one): one.title for one in TECHNIQUES}
 _MINUS = "\N{MINUS SIGN}"
 _HEADS = ("network, batch", "technique", "memory of a step", "predicted", "seconds per step", "between turns",
@@ -150,19 +151,30 @@ def _promises(one: Document) -> str:
 def _verdicts(results: Iterable[tuple[str, Document]]) -> list[str]:
     """A sentence for each technique and network: what it saves for what, or that it does not pay off."""
     lines = [
-        (_asked(row), f"{row['network']} ({found['scale']})", row["figures"])
+        (_asked(row), f"{row['network']} ({found['scale']})", row["figures"], _within_host(row, found))
         for _, found in results
         for row in found["measured"]
         if row["figures"] is not None
     ]
     told = []
-    for asked in dict.fromkeys(one for one, _, _ in lines):
-        each = [(where, one) for name, where, one in lines if name == asked]
+    for asked in dict.fromkeys(one for one, *_ in lines):
+        each = [(where, one) for name, where, one, within in lines if name == asked and not within]
+        moved = [f"{where}: {_gain(one)}" for name, where, one, within in lines if name == asked and within]
         pays = [f"{where}: {_gain(one)}" for where, one in each if _saved(one) >= PAYS]
         not_ = [f"{where}: {_gain(one)}" for where, one in each if _saved(one) < PAYS]
-        told.append(f"- **{asked}**." + (f" Pays off on {'; '.join(pays)}." if pays else "")
-                    + (f" **Does not pay off** on {'; '.join(not_)}." if not_ else ""))  # fmt: skip
+        told.append(
+            f"- **{asked}**."
+            + (f" Pays off on {'; '.join(pays)}." if pays else "")
+            + (f" **Does not pay off** on {'; '.join(not_)}." if not_ else "")
+            + (f" **Does not pay off on a CPU**, whose memory it moves to itself; a device would see "
+               f"{'; '.join(moved)}." if moved else "")
+        )  # fmt: skip
     return told
+
+
+def _within_host(row: Document, found: Document) -> bool:
+    """Whether the memory that a technique moves to is that from which it comes."""
+    return found["scale"] == "cpu" and any(one["name"] in _TO_HOST for one in row["techniques"])
 
 
 def _gain(one: Document) -> str:

@@ -58,6 +58,7 @@ def test_every_technique_is_on_the_page_and_measured() -> None:
         (row(), "Pays off on net (cpu): −40 % memory of a step, 1.50 times the time."),  # noqa: RUF001
         (row(99), "**Does not pay off** on net (cpu): −1 % memory of a step"),  # noqa: RUF001
         (row(130), "**Does not pay off** on net (cpu): +30 % memory of a step"),
+        (replace(row(), techniques=({"name": "offload"},)), "**Does not pay off on a CPU**, whose memory it moves to"),
         (row(same=False), "**differ**"),
         (row(exact=False, same=False), "lossy"),
         (row(alone=False), "the same, **others alone**"),

@@ -162,7 +162,7 @@ def bring(value: Any, device: torch.device) -> Any:
     if not isinstance(value, Tensor):
         return value
     with torch.no_grad():
-        return value.to(device, copy=True, non_blocking=True)
+        return value.to(device, copy=True, non_blocking=device.type == "cuda")  # a host does not wait for copies
 
 
 def hop(there: Any, here: Any) -> Any:

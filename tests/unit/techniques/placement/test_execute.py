@@ -149,3 +149,17 @@ def test_a_part_of_a_file_checks_its_operators() -> None:
     for run in (placed, lambda inputs: costs(module, [inputs])):
         with pytest.raises(ContractBroken, match="several of its entries are the same memory"):
             run(torch.ones(1, 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", NETWORKS[1:])
+def test_a_network_on_a_gpu_and_the_cpu_computes_what_it_does_on_the_cpu(make: Callable[[], nn.Module]) -> None:
+    plain, network = graph_of(make), graph_of(make)
+    graph = costs(network, [INPUTS], rates=MachineRates())
+    placed = PlacedNetwork(network, graph, scattered(graph, 2, 3), [CPU, torch.device("cuda", 0)])
+    assert {one.device.type for one in network.parameters()} == {"cpu", "cuda"}
+    one, other = plain(INPUTS), placed(INPUTS)
+    if make is not attention:  # its dropout draws from two generators
+        torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-4)
+    other.square().mean().backward()
+    assert all(weight.grad is not None and weight.grad.device == weight.device for weight in network.parameters())
