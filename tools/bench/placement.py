@@ -1,7 +1,6 @@
 """Networks placed on several devices under hard limits of memory: balance, peaks and bits; logical devices of a CPU.
 
-`python -m tools.bench.placement` prints one JSON document. Costs are measured on this machine: run it
-on an idle one.
+Costs are measured on this machine: run it on an idle one.
 """
 
 import json
@@ -174,12 +173,40 @@ def _step(network: fx.GraphModule, forward: Callable[..., Any], inputs: Tensor) 
     return found
 
 
-def main() -> None:
-    """Print all rows, and whether what is promised holds."""
-    rows = measure({name: NETS[name] for name in sys.argv[1:] or NETS})
-    kept = all(row.same_bits and row.of_bound <= MOST_OF_BOUND and (row.peak_of_cap or 0) <= 1 for row in rows)
-    print(json.dumps({"passed": kept, "rows": [asdict(row) for row in rows]}, indent=1))  # noqa: T201
+ABOUT = "Networks on several devices under hard limits of memory (ParDNN): balance, peaks and bits."
+
+
+def described(rows: Sequence[PlacedRow]) -> dict[str, Any]:
+    """Tables and figures."""
+    cells = [
+        (row.network, str(row.devices), "none" if row.cap_share is None else f"{row.cap_share:.0%}",
+         f"{row.of_bound:.3f}", f"{row.program_of_bound:.3f}",
+         "" if row.peak_of_cap is None else f"{row.peak_of_cap:.3f}", f"{row.balance:.3f}",
+         f"{row.pipeline_of_bound:.3f}", "the same" if row.same_bits else "**differ**")
+        for row in rows
+    ]  # fmt: skip
+    readings = dict.fromkeys((row.network, row.reading, row.path_share) for row in rows)
+    return {
+        "about": ABOUT,
+        "passed": all(
+            row.same_bits and row.of_bound <= MOST_OF_BOUND and (row.peak_of_cap or 0) <= 1 for row in rows
+        ),
+        "thresholds": [],
+        "notes": [
+            f"Promised: a makespan of at most {MOST_OF_BOUND} of max(critical path, work / devices), no peak above its "
+            "limit, and the bits of outputs, gradients and buffers. Peaks are those of the liveness model.",
+            "Such networks are nearly chains, so a batch gets hardly faster on several devices; its memory is shared "
+            f"out. Stages are for {MICRO_BATCHES} micro-batches, by perfect balance.",
+            *(f"{name}: {reading}. Critical path: {path:.0%} of the work." for name, reading, path in readings),
+        ],
+        "tables": [
+            {"title": "By network, devices, and the tightest limit of each device that was kept:", "rows": cells,
+             "heads": ("network", "devices", "limit, of one device's peak", "makespan by bound", "in program order",
+                       "peak by limit", "slowest stage by a fair share", "pipeline by balance", "bits")},
+        ],
+        "rows": [asdict(row) for row in rows],
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(json.dumps(described(measure())) + "\n")

@@ -26,6 +26,8 @@ _MODULES = {
     "techniques": "techniques",
     "techniques-dropit": "dropit",
     "techniques-pipelines": "pipelines",
+    "techniques-placement": "placement",
+    "techniques-split": "split_networks",
     "two-devices": "two_devices",
     "two-people": "two_people",
     "viewers": "viewers",
