@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 from unifiednn_core.engine.device import own_stream
@@ -38,7 +37,7 @@ class LogicalDevices:
         raises, once all have ended. Where a mode of torch looks at each operator of the caller, the caller does all the
         work.
         """
-        if is_in_torch_dispatch_mode():
+        if torch._C._len_torch_dispatch_stack():  # of this thread; torch's flag in Python is one for all threads
             yield from [one() for one in work]
             return
         stream = torch.cuda.current_stream() if device_type == "cuda" else None

@@ -61,7 +61,8 @@ def finding_of(detail: ErrorDetails, data: object, entries: Collection[str] = ()
         text = json.dumps(detail["input"], default=str)
         message = f"This cannot be {text if len(text) <= 60 else f'{text[:57]}...'}."
         remedy = _remedy(detail)
-    title = next(part for part in reversed(field.split(".")) if not part.isdigit()).replace("_", " ").capitalize()
+    words = [part for part in field.split(".") if not part.isdigit()]
+    title = words[-1].replace("_", " ").capitalize() if words else field
     return Finding(title=title, field=field, message=message, remedy=remedy, fix=fix)
 
 
