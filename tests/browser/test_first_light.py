@@ -64,8 +64,8 @@ def test_the_demo_from_click_to_download(server: Server, page: Page, tmp_path: P
 
     # Charts move without a reload, on the same node, and keep the zoom of the user.
     page.evaluate("window.neverReloaded = true")
-    page.evaluate("window.firstChart = document.querySelector('.js-plotly-plot')")
     wait_for(page, lambda: points(page) > 20, 60)
+    page.evaluate("window.firstChart = document.querySelector('.js-plotly-plot')")
     page.evaluate("Plotly.relayout(window.firstChart, {'xaxis.range': [0, 1.5]})")
     before = points(page)
     wait_for(page, lambda: points(page) > before, 30)
