@@ -188,7 +188,7 @@ def findings_of(submodel: Mapping[str, Any], taken: Sequence[str], *, key: str) 
     """Findings about one sub-model: JSON that was not applied, invalid entries, a name that is taken."""
     others = [{"name": name, "model": "-", "train_data": "-"} for name in taken]
     unapplied = hyper_form.unapplied(f"{key}-hyper")
-    if split_form.is_read(submodel, taken) and not submodel.get("part"):  # its parts are told by themselves
+    if split_form.is_read(submodel, taken) and not submodel.get("part"):  # each part has its own line
         submodel = {entry: value for entry, value in submodel.items() if entry != "split"}
     return unapplied or drafts.spec_or_findings({"submodels": [*others, dict(submodel)]})[1]
 

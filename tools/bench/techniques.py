@@ -233,7 +233,7 @@ def _row(
     task: Task, made: Made, asked: Asked, companion: Made, known: tuple[Trained, Trained], base: Path, home: Home,
     device: str,
 ) -> Row:  # fmt: skip
-    """Check and train one sub-model with techniques; what goes wrong is told in the row."""
+    """Check and train one sub-model with techniques; an error stands in its row."""
     row = Row(network=task.name, batch_size=task.batch_size, techniques=asked)
     try:
         spec = made.named("-".join(str(one["name"]) for one in asked), asked)

@@ -42,7 +42,7 @@ nothing. Baselines never use any: Compare sets the technique against none. An **
 weights trained by a **lossy** one are judged by test loss and accuracy and never called identical."""
 
 HOW = """Each row is one network trained twice in one hybrid, with the technique and without, in turns of one step,
-beside a LeNet of somebody else; then alone. Memory of a step is its peak without weights, gradients, optimizer state
+beside another tenant's LeNet; then alone. Memory of a step is its peak without weights, gradients, optimizer state
 and data; memory between turns is what the sub-model keeps on the device while others train. "The same" bits are those
 of the training without the technique. That a sub-model has the same bits alone and in the hybrid, and that the LeNet
 beside it keeps its own, is promised for every row; a row that breaks it says so."""

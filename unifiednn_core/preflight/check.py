@@ -313,7 +313,7 @@ def _memory_of(
 
 
 def _timed(trial: Trial, tried: Tried) -> tuple[float, float]:
-    """Seconds per step and of its share of the evaluations; 0 if that takes too long or fails, which the run tells."""
+    """Seconds per step and of its share of the evaluations; 0 if that takes too long or fails: the run measures it."""
     try:
         with at_most_cpu(TIMING_CPU_S):
             return timed(trial, tried)
