@@ -41,8 +41,8 @@ class Compression(Technique):
 
     title: ClassVar[str] = "Activation compression"
     summary: ClassVar[str] = (
-        "Zeros after ReLU, masks and indices are packed between forward and backward. The bits stay the same; steps "
-        "take longer."
+        "Zeros after ReLU, masks and indices are packed between forward and backward. The bits stay the same, except "
+        "with bfloat16; steps take longer."
     )
     paper: ClassVar[str] = "the idea of ZCOMP (MICRO 2019)"
 
