@@ -41,10 +41,11 @@ def test_lossy_ones_are_found_by_sub_model() -> None:
     ],
 )
 def test_what_the_check_measured_is_one_line(with_mib: int, seconds: float | None, told: str) -> None:
-    need = MemoryNeed(
-        weights_bytes=1, gradients_bytes=1, optimizer_bytes=0, transient_bytes=with_mib * MIB, data={}, batch_size=1
+    plain = MemoryNeed(
+        weights_bytes=1, gradients_bytes=1, optimizer_bytes=0, transient_bytes=100 * MIB, data={}, batch_size=1
     )
-    without = WithoutTechniques(transient_bytes=100 * MIB, without_one={}, seconds_per_step=2.0 if seconds else None)
+    need = plain.model_copy(update={"transient_bytes": with_mib * MIB})
+    without = WithoutTechniques(memory=plain, without_one={}, seconds_per_step=2.0 if seconds else None)
     report: Any = SimpleNamespace(memory=need, without_techniques=without, seconds_per_step=seconds)
     assert saving_text(report) == told
 
