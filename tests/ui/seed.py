@@ -343,7 +343,7 @@ class _Draft(dict[str, Any]):
 def _asked(row: CommandRow) -> tuple[object, ...]:
     given = row.arguments
     match row.verb:
-        case "priority" | "epochs":
+        case "priority" | "epochs" | "devices":
             more: tuple[object, ...] = (given[row.verb],)
         case "deadline":
             more = (given["deadline_s"],)

@@ -1,13 +1,13 @@
 """Techniques in words."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from unifiednn_core.preflight.prediction import MemoryNeed
-from unifiednn_core.preflight.report import SubModelReport, WithoutTechniques
-from unifiednn_core.views.techniques import Used, line, lossy_of, saving_text, used
+from unifiednn_core.preflight.report import NodesReport, SubModelReport, WithoutTechniques
+from unifiednn_core.views.techniques import Nodes, Used, checked_text, line, lossy_of, nodes_of, saving_text, used
 
 MIB = 1024**2
 LOSSY = {"name": "compression", "bfloat16": True}
@@ -56,3 +56,30 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
         classes=None, steps_per_epoch=1,
     )  # fmt: skip
     assert saving_text(report) == ""
+
+
+@pytest.mark.parametrize(
+    "asked, found",
+    [
+        ([], None),
+        ([{"name": "virtual_nodes", "nodes": 8}], Nodes(8, None, 1)),
+        ([{"name": "virtual_nodes", "nodes": 2, "shares": [3, 1], "devices": 2}], Nodes(2, (3, 1), 2)),
+        ([{"name": "virtual_nodes"}], None),
+        ([{"name": "virtual_nodes", "nodes": 4, "shares": "measured"}], None),
+    ],
+)
+def test_virtual_nodes_are_known_once_they_are_numbers(asked: list[Any], found: Nodes | None) -> None:
+    assert nodes_of({"techniques": asked}) == found
+
+
+@pytest.mark.parametrize(
+    "nodes, told",
+    [
+        (None, ""),
+        (NodesReport(nodes=1), "the check chose 1 virtual node"),
+        (NodesReport(nodes=8), "the check chose 8 virtual nodes"),
+        (NodesReport(nodes=3, shares=[5, 2, 1]), "the check chose 3 virtual nodes, shares 5:2:1"),
+    ],
+)
+def test_the_check_tells_the_virtual_nodes_that_it_chose(nodes: NodesReport | None, told: str) -> None:
+    assert checked_text(cast(Any, SimpleNamespace(nodes=nodes, memory=None, without_techniques=None))) == told
