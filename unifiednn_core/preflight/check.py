@@ -336,12 +336,13 @@ def _without_techniques(
 ) -> WithoutTechniques | None:
     """What a step needs without techniques; None if that takes too long or fails, which changes no verdict."""
 
-    def transient(trial: Trial, tried: Tried) -> int:
-        return measure(trial, tried, device, hashes, streamed=streamed).transient_bytes
+    def measured(trial: Trial, tried: Tried) -> MemoryNeed:
+        need = measure(trial, tried, device, hashes, streamed=streamed)
+        return split_need(need, trial.spec, trial.definition, trial)
 
     try:
         with at_most_cpu(MEASURE_CPU_S):
-            found = savings.without(trial, tried, transient)
+            found = savings.without(trial, tried, measured)
     except OutOfTime:
         return None
     except Exception:

@@ -35,12 +35,17 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
 class WithoutTechniques(BaseModel, frozen=True, extra="forbid"):
     """What a step of a sub-model needs without its techniques, as measured."""
 
-    transient_bytes: int
+    memory: MemoryNeed
     """Without any."""
     without_one: dict[str, int]
     """Transient bytes without one of them and with the others, by its name."""
     seconds_per_step: float | None = None
     """Without any, with its share of the evaluations; None where no step was timed."""
+
+    @property
+    def transient_bytes(self) -> int:
+        """Of a step without any."""
+        return self.memory.transient_bytes
 
 
 class NodesReport(BaseModel, frozen=True, extra="forbid"):

@@ -15,14 +15,14 @@ LEAST_SHARE = 0.02
 """A technique that saves less of the temporary memory of a step gets a warning."""
 
 
-def without(trial: Trial, tried: Tried, transient_bytes: Callable[[Trial, Tried], int]) -> WithoutTechniques:
+def without(trial: Trial, tried: Tried, measured: Callable[[Trial, Tried], MemoryNeed]) -> WithoutTechniques:
     """Measure a step without all techniques, and without each of several."""
     asked = trial.spec.hyperparameters.techniques
-    none_bytes = transient_bytes(*left_out(trial, tried))
+    plain = measured(*left_out(trial, tried))
     if len(asked) == 1:
-        return WithoutTechniques(transient_bytes=none_bytes, without_one={_name(asked[0]): none_bytes})
-    each = {_name(one): transient_bytes(*left_out(trial, tried, one)) for one in asked}
-    return WithoutTechniques(transient_bytes=none_bytes, without_one=each)
+        return WithoutTechniques(memory=plain, without_one={_name(asked[0]): plain.transient_bytes})
+    each = {_name(one): measured(*left_out(trial, tried, one)).transient_bytes for one in asked}
+    return WithoutTechniques(memory=plain, without_one=each)
 
 
 def left_out(trial: Trial, tried: Tried, technique: Technique | None = None) -> tuple[Trial, Tried]:
