@@ -31,7 +31,7 @@ DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Dea
 BY_SHAPE, OF_WEIGHTS = "by_shape", ("names", "entry")
 BY_SHAPE_HELP = "For weights with other names: matches them in order, provided that all shapes agree."
 ENTRY_HELP = "Entry of the file that holds the weights, such as ema, if several could."
-KEPT = ("owner", "sweep_of")
+KEPT = ("owner", "sweep_of", "placement")
 """Entries without a field, which stay as they are."""
 START_KINDS = ("checkpoint", "weights")
 TAKE = {

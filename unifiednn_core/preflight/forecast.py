@@ -38,6 +38,7 @@ _HYPERPARAMETERS = (
     "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "precision", "ema", "criterion",
     "criterion_args", "techniques",
 )  # fmt: skip
+_NETWORK: Any = {"split": True, "part": True, "placement": {"devices", "cap_mib"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "input_shape": facts.input_shape,
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
         "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
-        **submodel.model_dump(mode="json", include={"split", "part"}, exclude_none=True),
+        **submodel.model_dump(mode="json", include=_NETWORK, exclude_none=True),
         "tested": submodel.test_data is not None,
         **hyper.model_dump(mode="json", include=set(_HYPERPARAMETERS)),
         "profile": spec.profile,

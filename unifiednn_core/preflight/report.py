@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.placement.plan import PlacementPlan
 
 FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
 """`weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
@@ -54,6 +55,15 @@ class NodesReport(BaseModel, frozen=True, extra="forbid"):
     shares: list[int] | None = None
 
 
+class PlacementReport(BaseModel, frozen=True, extra="forbid"):
+    """A network on several devices."""
+
+    runs: list[list[int]]
+    """The plan as a spec has it."""
+    plan: PlacementPlan
+    """One simulated step; without its tasks if they are very many."""
+
+
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Network, data and memory need of one sub-model."""
 
@@ -80,6 +90,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Samples that a part of a batch has to have, unless it was tried with fewer."""
     part_times_s: tuple[dict[int, float], ...] = ()
     """Seconds of a part by its samples, for each logical device; empty unless shares are to be measured."""
+    placement: PlacementReport | None = None
+    """Where each operator runs, if the spec asks for several devices."""
     nodes: NodesReport | None = None
     """Virtual nodes, where the spec leaves them open."""
     without_techniques: WithoutTechniques | None = None
