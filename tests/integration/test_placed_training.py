@@ -173,7 +173,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2") -> RunSpec:
     files = {"model": model, "train_data": "train.pt", "test_data": "test.pt"}
     hyper = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
-    both = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
+    both: list[dict[str, Any]] = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
     return parse_run({"device": "cpu", "submodels": [{**files, "hyperparameters": hyper, **one} for one in both]})
 
 
