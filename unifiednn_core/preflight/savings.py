@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import Finding, Fix
 from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import WithoutTechniques
@@ -46,6 +46,7 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
             field=trial.place("hyperparameters.techniques"),
             message=_message(trial, one, with_bytes, without_bytes),
             remedy=one.remedy,
+            fix=Fix(label="Remove it", value=_name(one), verb="remove"),
         )
         for one, with_bytes, without_bytes in pairs
         if with_bytes > (1 - LEAST_SHARE) * without_bytes

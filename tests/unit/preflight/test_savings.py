@@ -57,6 +57,7 @@ def test_a_technique_without_use_is_told_with_the_remedy():
     [told] = savings.useless(trial, memory, found)
     assert (told.severity, told.remedy) == ("warning", "Leave it out.")
     assert told.field == "submodels.one.hyperparameters.techniques"
+    assert told.fix is not None and (told.fix.verb, told.fix.value) == ("remove", "compression")
     assert told.message.startswith("Activation compression ")
 
 
