@@ -30,6 +30,7 @@ from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.techniques.placement import cutting
+from unifiednn_core.views.placement import device_line, device_rows, plans
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -173,7 +174,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2") -> RunSpec:
     files = {"model": model, "train_data": "train.pt", "test_data": "test.pt"}
     hyper = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
-    both = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
+    both: list[dict[str, Any]] = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
     return parse_run({"device": "cpu", "submodels": [{**files, "hyperparameters": hyper, **one} for one in both]})
 
 
@@ -228,3 +229,13 @@ def test_the_owner_downloads_the_network_as_it_was_submitted(folder: Path, servi
             assert {f"{name}.pt2", f"{name}.eval.pt2"} <= set(archive.namelist())
     stored = RunSpec.model_validate(service.store.runs.get(run_id)[0].spec).submodels[0].placement
     assert stored is not None and len({device for device, _ in stored.plan or ()}) == 2
+
+
+def test_what_a_check_found_is_told_and_drawn(folder: Path, service: Service) -> None:
+    reports = service.runs.check(run_of(within("cnn")), folder).submodels
+    rows = device_rows(reports)
+    assert [(row["Sub-model"], row["Device"]) for row in rows] == [("on_two", 0), ("on_two", 1)]
+    assert all(row["Limit"] == "15.4 KiB" and row["Operators"] for row in rows)
+    assert device_line(reports["on_two"]).count("of 15.4 KiB") == 2 and not device_line(reports["plain"])
+    [chart] = plans(reports)
+    assert chart.title == "on_two" and len(chart.figure["data"]) == 6  # of each device: lane, memory, limit
