@@ -51,7 +51,7 @@ class Part(BaseModel, frozen=True, extra="forbid"):
     name: str
     need: MemoryNeed
     plain: MemoryNeed | None = None
-    """What it needs without its techniques, as baselines train it; None if it has none, or this is unknown."""
+    """What it needs as baselines train it: without techniques, in one piece; None if that is the same, or unknown."""
     priority: int = 0
     parameters: int = 1
     epochs: int = 1
