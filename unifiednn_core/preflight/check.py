@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,11 +27,13 @@ from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
+from unifiednn_core.preflight.place_check import check_placement, placement_doubts
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
     CheckProgress,
     CheckReport,
+    PlacementReport,
     ResolvedFile,
     SubModelReport,
     Tell,
@@ -180,6 +183,7 @@ def _check_submodel(
     step_s, evaluation_s, part_times_s, least_part = 0.0, 0.0, tuple[dict[int, float], ...](), 1
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     without: WithoutTechniques | None = None
+    placement: PlacementReport | None = None
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
         found, on_start = attempt(
@@ -197,7 +201,9 @@ def _check_submodel(
         done = tried("model", lambda: _tried(trial, device))
         if isinstance(done, Finding):
             findings.append(done)
-        elif done is not None:
+        elif done is not None and (on_devices := tried("placement", partial(check_placement, trial, done))) is not None:
+            trial, placement = on_devices
+            findings += placement_doubts(trial, placement)
             say("Measuring the memory of")
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
@@ -239,6 +245,7 @@ def _check_submodel(
         evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
         least_part=least_part,
         part_times_s=part_times_s,
+        placement=placement,
         without_techniques=without,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
@@ -329,12 +336,13 @@ def _without_techniques(
 ) -> WithoutTechniques | None:
     """What a step needs without techniques; None if that takes too long or fails, which changes no verdict."""
 
-    def transient(trial: Trial, tried: Tried) -> int:
-        return measure(trial, tried, device, hashes, streamed=streamed).transient_bytes
+    def measured(trial: Trial, tried: Tried) -> MemoryNeed:
+        need = measure(trial, tried, device, hashes, streamed=streamed)
+        return split_need(need, trial.spec, trial.definition, trial)
 
     try:
         with at_most_cpu(MEASURE_CPU_S):
-            found = savings.without(trial, tried, transient)
+            found = savings.without(trial, tried, measured)
     except OutOfTime:
         return None
     except Exception:
