@@ -168,7 +168,9 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
     if rows := device_rows(report.submodels):
         st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
         devices = markup.frame(rows)
-        st.html(markup.table(wording.count_text(len(devices), "device"), devices, {tr("Sub-model"): markup.bold}))
+        sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
+        caption = wording.count_text(len(devices), "device")
+        st.html(markup.table(caption, devices, {tr("Sub-model"): markup.bold}, right=sizes))
         charts.of_check(plans(report.submodels))
     if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
         st.html(markup.section(tr("Techniques"), tr("measured with and without them")))

@@ -12,6 +12,8 @@ from unifiednn_core.spec.placement import runs_of
 from unifiednn_core.techniques.placement.plan import PlacementPlan, planned
 
 PLACE_CPU_S = 150.0
+LEAST_WORK = 0.01
+"""Share of the work below which a device does nothing."""
 MOST_TASKS = 6000
 """A plan of more tasks is reported without them."""
 
@@ -44,11 +46,12 @@ def check_placement(trial: Trial, tried: Tried) -> tuple[Trial, PlacementReport 
 
 def placement_doubts(trial: Trial, report: PlacementReport | None) -> list[Finding]:
     """A warning where one device does all the work."""
-    used = [] if report is None else [device for device in report.plan.devices if device.work_s]
-    if report is None or len(used) > 1 or len(report.plan.devices) == 1:
+    devices = () if report is None else report.plan.devices
+    used = [device for device in devices if device.work_s > LEAST_WORK * sum(one.work_s for one in devices)]
+    if len(used) != 1 or len(devices) == 1:
         return []
-    message = f"One of {len(report.plan.devices)} devices computes the whole network of {trial.spec.name}: it needs "
-    message += f"{memory_text(used[0].peak_bytes) if used else 'nothing'} there, and more devices would not be faster."
+    message = f"One of {len(devices)} devices computes the whole network of {trial.spec.name}: it needs "
+    message += f"{memory_text(used[0].peak_bytes)} there, and more devices would not be faster."
     remedy = "Remove 'placement', or give each device a lower limit."
     place = trial.place("placement")
     return [Finding(severity="warning", title="One device does all", field=place, message=message, remedy=remedy)]

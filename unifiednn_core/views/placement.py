@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.preflight.report import SubModelReport
 from unifiednn_core.views.figures.board import Chart
 from unifiednn_core.views.figures.placement import placement
@@ -15,13 +15,14 @@ def device_rows(reports: Mapping[str, SubModelReport]) -> list[dict[str, object]
     for name, report in reports.items():
         if report.placement is None:
             continue
+        work_s = report.placement.plan.work_s or 1.0
         for number, device in enumerate(report.placement.plan.devices):
             counts = sum(count for place, count in report.placement.runs if place == number)
             limit = tr("none") if device.cap_bytes is None else memory_text(device.cap_bytes)
             rows.append(
                 {tr("Sub-model"): name, tr("Device"): number, tr("Operators"): counts,
                  tr("Peak"): memory_text(device.peak_bytes), tr("Limit"): limit,
-                 tr("Weights"): memory_text(device.weight_bytes), tr("Works"): duration_text(device.work_s)}
+                 tr("Weights"): memory_text(device.weight_bytes), tr("Work"): percent_text(device.work_s / work_s)}
             )  # fmt: skip
     return rows
 
