@@ -13,7 +13,7 @@ from unifiednn_core.views import markup
 HELP = (
     "Cuts a classifier into parts that train by themselves, each with less memory: on fixed random codes of the "
     "classes instead of what the other parts would give. They are joined when all have ended. The result is another "
-    "one than that of the whole; there is no baseline for it."
+    "one than that of the whole; a baseline trains the whole, and the verdict compares test accuracy."
 )
 AT_HELP = (
     "Names of layers as in the state dict, or of operators of a .pt2 file. Best behind an activation such as ReLU."
