@@ -79,6 +79,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> None:
             terminal.print_sweeps(asked)
             terminal.print_findings(report.findings)
             if not report.has_errors:
+                terminal.print_devices(report.submodels)
                 terminal.say(f"{len(report.submodels)} sub-models can be trained.")
         raise typer.Exit(BAD_INPUT if report.has_errors else DONE)
 

@@ -268,7 +268,8 @@ class SubModel:
 
         Steps that nobody asks this for are never replayed.
         """
-        if self._eager.scaler is not None or self.techniques.active:  # a scale changes between steps, and so may sizes
+        if self._eager.scaler is not None or self.techniques.active or self.spec.placement is not None:
+            # a scale changes between steps, and so may sizes; a graph is of one device
             return False
         self.learner = self._recorded
         return self._recorded.is_due(recorder)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.budget import device_type
-from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.cores import cores, lanes_of
 from unifiednn_core.machine.devices import best_match, threads_of
 from unifiednn_core.preflight.deadlines import due_at_s
 from unifiednn_core.preflight.forecast import memory_room
@@ -43,8 +43,11 @@ def rules_of(run: RunRow, rows: Sequence[SubModelRow], prefix: str = "") -> Rule
     if run.mode != HYBRID:  # its scripts run all at once, or one after the other
         lanes = len(rows) if is_concurrent(run.mode) else 1
         return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work, unended: True)
-    on_host = device_type(run.device or run.spec.get("device", "cpu")) == "cpu"
-    return Rules(policy_of(run), known_lanes(run), joining(room_of(run), prefix, on_host=on_host))
+    device, lanes = run.device or run.spec.get("device", "cpu"), known_lanes(run)
+    may_join = joining(
+        room_of(run), prefix, on_host=device_type(device) == "cpu", by_cpu=judged_by_cpu(lanes, run.threads, device)
+    )
+    return Rules(policy_of(run), lanes, may_join)
 
 
 def policy_of(run: RunRow) -> Policy:
@@ -67,6 +70,13 @@ def lanes_on(asked: object, threads: int | None, device: str) -> int:
     place = best_match(device)
     kind, own_cores = ("cpu", 0) if place is None else (place.type, len(place.cpus))
     return lanes_of(asked if isinstance(asked, int) else "auto", threads or threads_of(device), kind, own_cores)
+
+
+def judged_by_cpu(lanes: int, threads: int | None, device: str) -> bool:
+    """Whether the engine judges company by CPU seconds: on a CPU with a core for each thread of each lane."""
+    place = best_match(device)
+    own_cores = cores() if place is None else len(place.cpus) or cores()
+    return device_type(device) == "cpu" and lanes * (threads or threads_of(device)) <= own_cores
 
 
 def room_of(run: RunRow) -> MemoryRoom:

@@ -17,6 +17,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.placement import PlacementSpec, refuse_company
 from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.spec.transforms import TransformSpecs
 
@@ -152,9 +153,16 @@ class SubModelSpec(_Part):
     """Which part of a split network this is, counted from 1; None for the network that is joined of them."""
     part_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
     """Name of the network that the part belongs to."""
+    placement: PlacementSpec | None = None
+    """Several devices for its network, each with a limit of memory."""
     owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
     """Owner of the sub-model, set by an operator; by default the owner of the model file."""
     hyperparameters: Hyperparameters = Hyperparameters()
+
+    @model_validator(mode="after")
+    def _may_be_placed(self) -> Self:
+        refuse_company(self.placement, split=self.split is not None, techniques=bool(self.hyperparameters.techniques))
+        return self
 
     @property
     def joins(self) -> bool:
