@@ -183,6 +183,7 @@ def _check_submodel(
     step_s, evaluation_s, part_times_s, least_part = 0.0, 0.0, tuple[dict[int, float], ...](), 1
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     without: WithoutTechniques | None = None
+    in_one_piece: MemoryNeed | None = None
     placement: PlacementReport | None = None
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
@@ -213,6 +214,7 @@ def _check_submodel(
             findings += unknown
             if memory is not None:
                 findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
+            in_one_piece = memory if submodel.joins else None
             memory = memory and split_need(memory, submodel, definition, trial)
             memory = memory and need_of_each(memory, trial, placement, device)
             doubts = done.doubts
@@ -223,6 +225,8 @@ def _check_submodel(
             if submodel.hyperparameters.techniques and memory is not None:
                 say("Measuring the techniques of")
                 without = _without_techniques(trial, done, device, hashes, streamed=streamed)
+                in_one_piece = without.memory if without and in_one_piece else in_one_piece
+                without = without if submodel.epochs else None  # one that is joined as it is takes no step
                 findings += savings.useless(trial, memory, without)
             least_part = least_part_of(trial, done)
     findings += [
@@ -249,6 +253,7 @@ def _check_submodel(
         evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
         least_part=least_part,
         part_times_s=part_times_s,
+        whole=in_one_piece,
         placement=placement,
         without_techniques=without,
     )
@@ -341,8 +346,7 @@ def _without_techniques(
     """What a step needs without techniques; None if that takes too long or fails, which changes no verdict."""
 
     def measured(trial: Trial, tried: Tried) -> MemoryNeed:
-        need = measure(trial, tried, device, hashes, streamed=streamed)
-        return split_need(need, trial.spec, trial.definition, trial)
+        return measure(trial, tried, device, hashes, streamed=streamed)
 
     try:
         with at_most_cpu(MEASURE_CPU_S):

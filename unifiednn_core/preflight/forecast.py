@@ -166,7 +166,7 @@ def _known(spec: RunSpec, report: CheckReport, measured: Measured | None, others
 
 
 def _plain(facts: SubModelReport) -> MemoryNeed | None:
-    return None if facts.without_techniques is None else facts.without_techniques.memory
+    return facts.whole or (None if facts.without_techniques is None else facts.without_techniques.memory)
 
 
 def with_fixed_nodes(

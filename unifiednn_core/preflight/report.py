@@ -94,6 +94,8 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Where each operator runs, if the spec asks for several devices."""
     nodes: NodesReport | None = None
     """Virtual nodes, where the spec leaves them open."""
+    whole: MemoryNeed | None = None
+    """Need of a network in one piece and without techniques, where it is joined of its parts; None of others."""
     without_techniques: WithoutTechniques | None = None
     """None without techniques, and if this could not be measured."""
 

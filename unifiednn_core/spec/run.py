@@ -41,6 +41,8 @@ RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resid
 PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
 TECHNIQUES_ALONE: Mode = "concurrent-techniques"
 PIPEDREAM: Mode = "concurrent-pipedream"
+PIPEDREAM_STAGES = 4
+"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE, PIPEDREAM)
 
 
