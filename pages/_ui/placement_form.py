@@ -16,6 +16,15 @@ HELP = (
 CLAIM_HELP = "The run holds so many devices of one kind, such as GPUs, while it trains, and waits until they are free."
 CAP_HELP = "For weights, gradients, optimizer state and activations. One number for all, or one for each with commas."
 
+SCHEDULE_HELP = (
+    "GPUs of its own are then at work at once. It needs a batch split; the bits are those without a schedule."
+)
+SCHEDULES = {
+    None: "One after the other",
+    "gpipe": "GPipe: all forward, then all back",
+    "1f1b": "1F1B: as many under way as devices",
+}
+
 
 def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     """Draw the form seeded with a placement; returns the one that it now says, None for none."""
@@ -27,16 +36,23 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
             tr("Limit of each device (MiB)"), _text(seed.get("cap_mib")), key=f"{key}-cap", help=tr(CAP_HELP),
             placeholder=tr("none"), disabled=devices == 1,
         )  # fmt: skip
-        own = st.checkbox(
+        left, right = st.columns([1, 2], vertical_alignment="bottom")
+        own = left.checkbox(
             tr("Devices of its own"), seed.get("claim", False), key=f"{key}-claim", help=tr(CLAIM_HELP),
             disabled=devices == 1,
+        )  # fmt: skip
+        known = list(SCHEDULES).index(seed.get("schedule"))
+        schedule = right.selectbox(
+            tr("Order of the parts of a batch"), list(SCHEDULES), known, lambda one: tr(SCHEDULES[one]),
+            key=f"{key}-schedule", help=tr(SCHEDULE_HELP), disabled=devices == 1,
         )  # fmt: skip
     if devices == 1 and seed.get("devices") != 1:
         return None
     cap = _caps(typed)
     said: dict[str, Any] = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
     said |= {"claim": own} if own or "claim" in seed else {}
-    same = (devices, cap) == (seed.get("devices"), seed.get("cap_mib"))
+    said |= {"schedule": schedule} if schedule else {}
+    same = (devices, cap, schedule) == tuple(map(seed.get, ("devices", "cap_mib", "schedule")))
     return said | ({PLAN: seed[PLAN]} if same and PLAN in seed else {})
 
 

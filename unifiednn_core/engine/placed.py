@@ -154,10 +154,12 @@ class PlacedForward:
 def _graph(
     spec: SubModelSpec, definition: Definition, module: fx.GraphModule, data: DataSource, rates: MachineRates | None
 ) -> CostGraph:
-    """Costs of the operators at the largest part of a batch."""
+    """Costs of the operators at the largest part of a batch, or at all parts that are under way at once."""
     hyper = spec.hyperparameters
     step = training_step(spec, definition, tuple(data.inputs), has_targets=data.targets is not None)
-    size = max(lengths(min(hyper.batch_size, data.samples), hyper.shares))
+    flying = 1 if spec.placement is None else spec.placement.in_flight(hyper.batch_split)
+    whole = min(hyper.batch_size, data.samples)
+    size = min(whole, flying * max(lengths(whole, hyper.shares)))
     tensors = _tensors_of_optimizer(hyper)
 
     def measured(samples: int) -> CostGraph:

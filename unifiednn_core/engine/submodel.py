@@ -120,7 +120,7 @@ class SubModel:
         hyper = spec.hyperparameters
         self._eager = EagerLearner(
             self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness,
-            self.computing, techniques.built(hyper.techniques),
+            self.computing, techniques.built(hyper.techniques), spec.placement,
         )  # fmt: skip
         self.techniques = self._eager.techniques
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)

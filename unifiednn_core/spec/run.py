@@ -161,7 +161,7 @@ class SubModelSpec(_Part):
 
     @model_validator(mode="after")
     def _may_be_placed(self) -> Self:
-        refuse_company(self.placement, split=self.split is not None, techniques=bool(self.hyperparameters.techniques))
+        refuse_company(self.placement, self.hyperparameters, split=self.split is not None)
         return self
 
     @property
