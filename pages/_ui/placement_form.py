@@ -11,9 +11,9 @@ from unifiednn_core.views import markup
 
 HELP = (
     "Lets each operator of the network run on one of several devices, none of which needs more than its limit. The "
-    "check decides where, and shows it. The bits stay the same. The devices are logical: they share the memory of the "
-    "run's device."
+    "check decides where, and shows it. The bits stay the same. Logical devices share the memory of the run's device."
 )
+CLAIM_HELP = "The run holds so many devices of one kind, such as GPUs, while it trains, and waits until they are free."
 CAP_HELP = "For weights, gradients, optimizer state and activations. One number for all, or one for each with commas."
 
 
@@ -27,10 +27,15 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
             tr("Limit of each device (MiB)"), _text(seed.get("cap_mib")), key=f"{key}-cap", help=tr(CAP_HELP),
             placeholder=tr("none"), disabled=devices == 1,
         )  # fmt: skip
+        own = st.checkbox(
+            tr("Devices of its own"), seed.get("claim", False), key=f"{key}-claim", help=tr(CLAIM_HELP),
+            disabled=devices == 1,
+        )  # fmt: skip
     if devices == 1 and seed.get("devices") != 1:
         return None
     cap = _caps(typed)
-    said = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
+    said: dict[str, Any] = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
+    said |= {"claim": own} if own or "claim" in seed else {}
     same = (devices, cap) == (seed.get("devices"), seed.get("cap_mib"))
     return said | ({PLAN: seed[PLAN]} if same and PLAN in seed else {})
 

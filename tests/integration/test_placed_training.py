@@ -1,5 +1,6 @@
 """Sub-models on several devices: their bits, their checkpoints, their neighbours, and what the check says."""
 
+import os
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from tests.integration.conftest import wait_until
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
 from unifiednn_core.base.units import MIB
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import placed as room
@@ -24,7 +26,9 @@ from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.preflight.fixed_nodes import with_nodes
+from unifiednn_core.runtime import supervisor
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.service.facade import Service
@@ -171,9 +175,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2") -> RunSpec:
+def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2", epochs: int = 2) -> RunSpec:
     files = {"model": model, "train_data": "train.pt", "test_data": "test.pt"}
-    hyper = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
+    hyper = {"epochs": epochs, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
     both: list[dict[str, Any]] = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
     return parse_run({"device": "cpu", "submodels": [{**files, "hyperparameters": hyper, **one} for one in both]})
 
@@ -239,3 +243,82 @@ def test_what_a_check_found_is_told_and_drawn(folder: Path, service: Service) ->
     assert device_line(reports["on_two"]).count("of 15.4 KiB") == 2 and not device_line(reports["plain"])
     [chart] = plans(reports)
     assert chart.title == "on_two" and len(chart.figure["data"]) == 6  # of each device: lane, memory, limit
+
+
+@pytest.mark.skipif(len(own_cores()) < 2, reason="two devices need two cores")
+def test_a_run_claims_two_devices_and_another_one_waits_for_them(
+    home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
+    service = Service.open(home)
+    try:
+        long = run_of(within("cnn") | {"claim": True}, epochs=100_000)
+        first = service.runs.submit(long, folder)
+        second = service.runs.submit(run_of(within("cnn") | {"claim": True}), folder)
+        third = service.runs.submit(run_of(None), folder)
+        service.start_supervisor()
+        wait_until(lambda: max(row.steps_done for row in service.store.runs.get(first)[1]) > 9)
+        hybrid, _ = service.store.hybrids.get(first)
+        assert {hybrid.device, *hybrid.also} == {"cpu:0", "cpu:1"}
+        cores = {core for name in ("cpu:0", "cpu:1") for core in service.store.devices.cpus_of(name)}
+        assert hybrid.worker_pid is not None and os.sched_getaffinity(hybrid.worker_pid) == cores
+        wait_until(lambda: service.store.runs.get(second)[0].waits_for)
+        assert service.store.runs.get(second)[0].waits_for == "2 devices of one kind to be free at once; 0 are now"
+        assert service.store.hybrids.get(third)[0].worker_pid is None, "it may not overtake"
+        service.runs.stop(first)
+        wait_until(lambda: all(service.runs.observe(one).ended_at_s is not None for one in (second, third)))
+        for run_id in (second, third):
+            shas = {row.state_sha256 for row in service.store.runs.get(run_id)[1]}
+            assert shas == {trained(made("cnn", None))[0][0]}
+        assert not service.store.workers.held()
+    finally:
+        service.close()
+
+
+def test_weights_go_to_devices_of_their_own_and_their_optimizer_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on several GPUs: the second device is another one to torch, if only by its name."""
+    asked, data = spec("cnn", within("cnn")), ResidentData(CPU)
+    found = placed(asked, definition("cnn"), dataset("cnn"))
+    assert found is not None
+    own = (CPU, torch.device("cpu:0"))
+    train = data.hold("d", lambda: dataset("cnn"))
+    one = SubModel(asked, found.of(definition("cnn"), own), seed=3, train=train, test=None, device=CPU)
+    forward = one.module.__dict__["forward"]
+    with one.world():
+        one.step()
+        network = forward.network
+        assert network.devices == own
+    one.park()
+    with one.world():
+        one.step()
+    assert forward.network is not network
+    plain = made("cnn", None)
+    with plain.world():
+        plain.step()
+        plain.step()
+    assert state_sha256(plain.module.state_dict()) == state_sha256(one.module.state_dict())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs")
+def test_two_gpus_have_the_bits_of_one() -> None:
+    gpus = tuple(torch.device("cuda", number) for number in range(2))
+
+    def steps(*, several: bool) -> tuple[str, set[torch.device]]:
+        asked, whole = spec("residual", within("residual")), definition("residual")
+        found = placed(asked, whole, dataset("residual"))
+        assert found is not None
+        train = ResidentData(gpus[0]).hold("d", lambda: dataset("residual"))
+        own = found.of(whole, gpus) if several else whole
+        one = SubModel(asked, own, seed=3, train=train, test=None, device=gpus[0])
+        for _ in range(2):
+            with one.world():
+                for _ in range(3):
+                    one.step()
+                there = {weight.device for weight in one.module.parameters()}
+            one.park()
+        return state_sha256(one.capture().state["model"]), there
+
+    plain, placed_on_two = steps(several=False), steps(several=True)
+    assert plain[0] == placed_on_two[0] and placed_on_two[1] == set(gpus)

@@ -40,7 +40,7 @@ SUBMODELS = [
     {**PLAIN, "transforms": [{"name": "resize", "size": [8, 8], "input": "left"}], "loading": "streamed"},
     {**PAIR, "inputs": {"one": "left", "two": "targets"}, "output": "aux", "auxiliary": {"logits": 0.3, "2": 1}},
     {"model": "a.pt2", "train_data": "b.npz", "inputs": {"x": "y"}, "output": "z", "auxiliary": {"w": 2}},
-    {**PLAIN, "placement": {"devices": 2, "cap_mib": [1.5, 200.0], "plan": [[0, 3], [1, 4]]}},
+    {**PLAIN, "placement": {"devices": 2, "claim": True, "cap_mib": [1.5, 200.0], "plan": [[0, 3], [1, 4]]}},
     {**PLAIN, "targets": "inputs", "loading": "resident", "hyperparameters": {"criterion": "mse"}},
     {**PLAIN, "targets": "next", "classes": "last", "deadline_s": 600.0, "test_data": PAIR["train_data"]},
     {**PLAIN, "owner": "sub:1", "sweep_of": "lenet", "hyperparameters": EXTRAS[0]},

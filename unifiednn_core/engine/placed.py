@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_map_only
 
 from unifiednn_core.base.errors import BadInput, Infeasible
 from unifiednn_core.data.datasets import DataSource
@@ -40,21 +41,24 @@ class NetworkPlacement:
     """What each operator costs at the largest part of a batch."""
     ops: PlacedOps
     devices: int
+    claims: bool
+    """Whether the devices are to be the run's own."""
 
-    def of(self, definition: Definition) -> Definition:
-        """The definition of the placed network."""
+    def of(self, definition: Definition, devices: Sequence[torch.device] | None = None) -> Definition:
+        """The definition of the network placed on these devices, or on logical ones of the device of its weights."""
 
         def build() -> nn.Module:
             network = definition.build()
-            self.apply(network)
+            self.apply(network, devices)
             return network
 
         return replace(definition, build=build)
 
-    def apply(self, network: nn.Module) -> None:
+    def apply(self, network: nn.Module, devices: Sequence[torch.device] | None = None) -> None:
         """Let a network that the definition built run on its devices."""
         if is_of_file(network):
-            forward: Any = PlacedForward(network, self.graph, self.ops.device_of, self.devices)
+            own = None if devices is None or len(devices) < self.devices else tuple(devices[: self.devices])
+            forward: Any = PlacedForward(network, self.graph, self.ops.device_of, self.devices, own)
             network.forward = forward
 
 
@@ -83,40 +87,60 @@ def placed(
         except Infeasible as error:
             remedy = "Allow more memory, use more devices, or make the batch smaller."
             raise _refused(spec, error.problem, remedy, title="Does not fit") from None
-    return NetworkPlacement(graph, ops, asked.devices)
+    return NetworkPlacement(graph, ops, asked.devices, asked.claim)
+
+
+def follow(module: nn.Module, *, away: bool) -> None:
+    """After a move of a placed network to one device let its weights go to their own, or wait there if it is `away`."""
+    forward = module.__dict__.get("forward")
+    if isinstance(forward, PlacedForward):
+        forward.follow(away=away)
 
 
 class PlacedForward:
-    """Runs a placed network on logical devices of the device that has its weights.
+    """Runs a placed network on its own devices, or on logical ones of the device that has its weights.
 
     It is cut anew when weights and buffers went to another device.
     """
 
-    def __init__(self, module: fx.GraphModule, graph: CostGraph, device_of: Sequence[int], devices: int):
+    def __init__(
+        self, module: fx.GraphModule, graph: CostGraph, device_of: Sequence[int], devices: int,
+        own: tuple[torch.device, ...] | None = None,
+    ):  # fmt: skip
         self._module, self._graph, self._device_of, self._devices = module, graph, device_of, devices
+        self._own = own
         self._guard = module.__dict__["forward"]
         self._network: PlacedNetwork | None = None
-        self._held: list[Tensor] = []
+        self._buffers: list[Tensor] = []
 
     @property
     def network(self) -> PlacedNetwork:
         """The network in parts, where its weights are now."""
-        held = [next(self._module.parameters()), *self._module.buffers()]
-        device = held[0].device
+        weight, buffers = next(self._module.parameters()), list(self._module.buffers())
+        devices = self._own or (weight.device,) * self._devices
         if (
             self._network is None
-            or self._network.devices[0] != device
-            or any(one is not other for one, other in zip(held, self._held, strict=True))
+            or self._network.devices != devices
+            or any(one is not other for one, other in zip(buffers, self._buffers, strict=True))
         ):
             with self._as_in_the_file():
-                devices = [device] * self._devices
                 self._network = PlacedNetwork(self._module, self._graph, self._device_of, devices)
-            self._held = [next(self._module.parameters()), *self._module.buffers()]
+            self._buffers = list(self._module.buffers())
         return self._network
 
+    def follow(self, *, away: bool) -> None:
+        """Move each weight to its own device, unless the network waits elsewhere."""
+        if self._own is not None:
+            self._network, self._buffers = None, []
+            self._network = None if away else self.network
+
     def __call__(self, *inputs: Any) -> Any:
-        """Run the network."""
-        return self.network(*inputs)
+        """Run the network; its outputs are on the device of the first tensor that it gets."""
+        results = self.network(*inputs)
+        if self._own is None:
+            return results
+        home = next(one.device for one in inputs if isinstance(one, Tensor))
+        return tree_map_only(Tensor, lambda one: one.to(home), results)
 
     @contextmanager
     def _as_in_the_file(self) -> Iterator[None]:

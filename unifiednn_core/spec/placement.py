@@ -5,9 +5,9 @@ operator runs where and writes it as `plan`. Where an operator runs changes no b
 placement, or without one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -26,7 +26,10 @@ class PlacementSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     devices: Annotated[int, Field(ge=1, le=MOST_DEVICES)]
-    """How many. They are logical devices of the run's device, which share its memory."""
+    """How many: logical devices of the run's device, which share its memory, unless it claims its own."""
+    claim: bool = False
+    """Whether the run claims so many devices of one kind for itself, such as several GPUs. It waits until they are
+    free; a machine has to have them. Only of a private run."""
     cap_mib: _Cap | list[_Cap] | None = None
     """Hard limit of each device, for weights, gradients, optimizer state and activations; one for all, or one for
     each. None is no limit."""
@@ -58,6 +61,22 @@ class PlacementSpec(BaseModel):
 def runs_of(device_of: Sequence[int]) -> list[list[int]]:
     """Write devices of operators as a plan."""
     return [[device, len(list(group))] for device, group in groupby(device_of)]
+
+
+def devices_claimed(submodels: Iterable[Mapping[str, Any]]) -> int:
+    """Devices that a stored run holds while it trains, by its sub-models."""
+    asked = (one.get(PLACEMENT) or {} for one in submodels)
+    return max((one["devices"] for one in asked if one.get("claim")), default=1)
+
+
+def require_private(submodels: Iterable[Any], hybrid: str) -> None:
+    """Raise a validation error where a sub-model of a shared `RunSpec` claims devices."""
+    claims = [one.name for one in submodels if one.placement is not None and one.placement.claim]
+    if claims and hybrid != "private":
+        message = "A shared hybrid is on one device. Set hybrid to \"private\", or leave out 'claim'."
+        raise PydanticCustomError(
+            "unknown_name", "{text}", {"text": message, "field": f"submodels.{claims[0]}.{PLACEMENT}.claim"}
+        )
 
 
 def refuse_company(placement: PlacementSpec | None, *, split: bool, techniques: bool) -> None:

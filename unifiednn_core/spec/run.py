@@ -17,7 +17,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.placement import PlacementSpec, refuse_company
+from unifiednn_core.spec.placement import PlacementSpec, refuse_company, require_private
 from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.spec.transforms import TransformSpecs
 
@@ -264,6 +264,7 @@ class RunSpec(_Part):
     @model_validator(mode="after")
     def _parts_of_splits(self) -> Self:
         splits.require_parts(self.submodels)
+        require_private(self.submodels, self.hybrid)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:
