@@ -201,16 +201,21 @@ def test_costs_of_a_batch_follow_from_two_small_ones() -> None:
 
 
 def test_a_worker_that_has_a_plan_loads_no_more_than_it_needs() -> None:
-    """Counting operations loads sympy, 74 MiB; a plan of the check needs no counts."""
+    """To count operations and to go back by hand load sympy, 74 MiB; a plan of the check needs neither."""
     found = placed(spec("cnn", within("cnn")), definition("cnn"), dataset("cnn"))
     assert found is not None
     asked = within("cnn") | {"plan": runs_of(found.device_of)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs_room, "FlopCounterMode", None)
+        patch.setattr(torch.autograd, "grad", None)
         trusted = placed(spec("cnn", asked), definition("cnn"), dataset("cnn"))
         with pytest.raises(TypeError):  # control
             placed(spec("cnn", within("cnn")), definition("cnn"), dataset("cnn"))
     assert trusted is not None and trusted.device_of == found.device_of and trusted.ops is None
+    one, other = trusted.graph, found.graph
+    assert (one.units, one.storages(), [op.name for op in one.ops]) == (
+        other.units, other.storages(), [op.name for op in other.ops],
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +330,8 @@ def test_a_run_claims_two_devices_and_another_one_waits_for_them(
         wait_until(lambda: max(row.steps_done for row in service.store.runs.get(first)[1]) > 9)
         hybrid, _ = service.store.hybrids.get(first)
         assert {hybrid.device, *hybrid.also} == {"cpu:0", "cpu:1"}
+        [listed] = [one for one in service.queue.hybrids() if one.hybrid_id == first]
+        assert (listed.device, *listed.also) == (hybrid.device, *hybrid.also)
         cores = {core for name in ("cpu:0", "cpu:1") for core in service.store.devices.cpus_of(name)}
         assert hybrid.worker_pid is not None and os.sched_getaffinity(hybrid.worker_pid) == cores
         wait_until(lambda: service.store.runs.get(second)[0].waits_for)

@@ -84,7 +84,11 @@ def placed(
             raise _refused(spec, message, remedy)
         cost_of = _Costs(spec, definition, module, data)
         if asked.plan is not None and not by_clock:
+            trained = [one for one in module.parameters() if one.requires_grad]
+            module.requires_grad_(False)  # nothing goes back, for which torch would load sympy
             graph = cost_of(cost_of.few, None, repeats=1)
+            for one in trained:
+                one.requires_grad_(True)
             if _is_plan_of(graph, asked.device_of):
                 return NetworkPlacement(graph, asked.device_of, asked.devices, asked.claim)
         graph = cost_of.batch(None if by_clock else MachineRates())
