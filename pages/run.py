@@ -1,7 +1,7 @@
 """Run: one hybrid or baseline, during and after its training. `?run=ID` names it; without an id, a list of runs."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import streamlit as st
 
@@ -98,8 +98,12 @@ def _tab(view: RunView) -> None:
     ahead = words.label if view.state in ENDED else f"{100 * view.progress:.0f} %"
     dot = DOT.get(words.colour, "") if view.state in ENDED else ""
     mark = f'<circle cx="25" cy="25" r="7" fill="{dot}" stroke="#fff" stroke-width="2"/></svg>'
-    icon = frame.ICON.read_text(encoding="utf-8")
-    frame.tab(f"{ahead} {view.name} · UnifiedNN", icon.replace("</svg>", mark) if dot else icon)
+    frame.tab(f"{ahead} {view.name} · UnifiedNN", _icon(mark if dot else ""))
+
+
+@cache
+def _icon(mark: str) -> str:
+    return frame.ICON.read_text(encoding="utf-8").replace("</svg>", mark or "</svg>")
 
 
 def _head(view: RunView, live: bool) -> None:
@@ -180,9 +184,7 @@ def _sweeps(view: RunView) -> None:
         looks = {tr("Sub-model"): lambda name: markup.signed_name(numbers[str(name)], str(name))}
         heading, count = tr("Sweep {name}", name=sweep), wording.count_text(len(rows), "member")
         st.html(markup.section(heading, tr("{count}, best first", count=count)))
-        st.html(
-            markup.table(heading, markup.frame({tr(head): value for head, value in row.items()} for row in rows), looks)
-        )
+        st.html(markup.table(heading, ({tr(head): value for head, value in row.items()} for row in rows), looks))
 
 
 if __name__ == "__main__":
