@@ -6,7 +6,7 @@ import streamlit as st
 from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages._ui import frame, signed_in
+from pages._ui import frame, late_ticks, signed_in
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.machine import allocator
 from unifiednn_core.preflight import client
@@ -21,5 +21,6 @@ else:  # once, by the server
     # Asked for six sections at each update, and each time it goes through all options.
     config.get_options_for_section = cache(config.get_options_for_section)
     PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
+    late_ticks.drop()
     client.start()  # loads torch in the background, so that the first upload does not wait for it
     app = st.App(__file__, routes=routes(signed_in.admit, signed_in.opened), middleware=middleware(signed_in.is_local))

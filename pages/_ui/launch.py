@@ -6,14 +6,15 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, fixes, frame, predictions
+from pages._ui import actions, charts, drafts, fixes, frame, predictions
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
-from unifiednn_core.views.techniques import saving_text
+from unifiednn_core.views.placement import device_rows, plans
+from unifiednn_core.views.techniques import checked_text
 
 REPORT, _TOLD, _LOOKED_UP = "report", "told", "report-looked-up"
 
@@ -103,10 +104,10 @@ def about(submodel: str) -> tuple[Finding, ...]:
 
 
 def saving(submodel: str) -> str:
-    """What the techniques of a sub-model save, as the last check measured it; empty if it did not."""
+    """What the last check found about the techniques of a sub-model; empty if it found nothing."""
     report: CheckReport | None = st.session_state.get(REPORT, (None, None))[1]
     found = None if report is None else report.submodels.get(submodel)
-    return "" if found is None else saving_text(found)
+    return "" if found is None else checked_text(found)
 
 
 def _known(spec: RunSpec | None) -> CheckReport | None:
@@ -164,7 +165,14 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
-    if measured := {name: text for name, one in report.submodels.items() if (text := saving_text(one))}:
+    if rows := device_rows(report.submodels):
+        st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
+        devices = markup.frame(rows)
+        sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
+        caption = wording.count_text(len(devices), "device")
+        st.html(markup.table(caption, devices, {tr("Sub-model"): markup.bold}, right=sizes))
+        charts.of_check(plans(report.submodels))
+    if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
         st.html(markup.section(tr("Techniques"), tr("measured with and without them")))
         lines = "".join(f"<li>{markup.bold(name)}: {markup.text(text)}</li>" for name, text in measured.items())
         st.html(f'<ul class="u-small">{lines}</ul>')

@@ -15,7 +15,6 @@ from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions, require_baseline
-from unifiednn_core.spec import split
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow
@@ -174,7 +173,5 @@ class ComparisonService:
 
 def _why_no_baseline(run: RunRow) -> str | None:
     spec = RunSpec.model_validate(run.spec)
-    if (reason := split.why_no_baseline(spec.submodels)) is not None:
-        return reason
     now = fingerprint(spec, slot(run.device), run.threads or 1)
     return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."
