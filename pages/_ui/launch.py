@@ -147,7 +147,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         changed = fixes.draw(report.findings, document, key="report")
     if not report.findings:
         st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
-    table = markup.frame(
+    table = (
         {
             tr("Sub-model"): s.name,
             tr("Format"): s.format,
@@ -158,7 +158,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         | {tr("Classes"): s.classes, tr("Steps per epoch"): s.steps_per_epoch}
         for s in report.submodels.values()
     )
-    caption = wording.count_text(len(table), "sub-model")
+    caption = wording.count_text(len(report.submodels), "sub-model")
     st.html(markup.table(caption, table, {tr("Sub-model"): markup.bold}, right={tr("Size")}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
