@@ -57,6 +57,13 @@ def of_selection(view: RunView, sides: Sequence[RunView], charts: Callable[[], S
     _draw(view, (), charts, kind="selection", sides=sides)
 
 
+def of_check(charts: Sequence[board.Chart]) -> None:
+    """Charts of what a check found, before there is a run."""
+    if charts:
+        made = board.packed(board.of_charts("check", charts))
+        _component()(data=made, key="charts-check", height="content")
+
+
 def _draw(
     view: RunView, baselines: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]], *, kind: str = "run",
     sides: Sequence[RunView] = (),

@@ -12,9 +12,11 @@ from unifiednn_core.base.texts import tr
 from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
+from unifiednn_core.spec.techniques import MOST_DEVICES
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.runs import RunView, SubModelView
+from unifiednn_core.views.techniques import nodes_text
 
 _Value = TypeVar("_Value", int, float | None)
 FIELD_WIDTH_PX, PLACE_WIDTH_PX, ICONS_WIDTH_PX = 104, 84, 104
@@ -38,6 +40,11 @@ DISCARD_SUBMODEL = (
     "checkpoint. This cannot be undone."
 )
 EDITS_HELP = "Each change takes effect at the next step. No progress is lost."
+DEVICES_HELP = (
+    "They compute the virtual nodes of a batch. The number changes no bit of the result. Devices compute at once, and "
+    "each one more needs the memory of a share, unless the network draws random numbers or has buffers such as those "
+    "of batch normalisation: then they take turns."
+)
 ORDER_HELP = "Earlier means arrived first. First come follows this order; the other policies break ties by it."
 
 
@@ -144,15 +151,15 @@ def _adjust(asked: actions.Dialog) -> None:
         st.html(markup.faint(tr("This run has ended; nothing is left to adjust.")))
         return
     st.html(markup.small(tr(EDITS_HELP)))
-    # the policy of shared hybrids is the operator's
-    tabs = st.tabs(
-        [tr("Sub-models")] if view.shared else [tr("Sub-models"), tr("Policy")], key=f"adjust-tabs-{asked.number}"
-    )
-    with tabs[0]:
-        _adjust_submodels(view, key=f"adjust{asked.number}")
-    for policy in tabs[1:]:
-        with policy:
-            _adjust_policy(view, key=f"adjust{asked.number}-policy")
+    parts = {tr("Sub-models"): _adjust_submodels}
+    if not view.shared:  # the policy of shared hybrids is the operator's
+        parts[tr("Policy")] = _adjust_policy
+    if any(map(has_devices, view.submodels)):
+        parts[tr("Logical devices")] = _adjust_devices
+    tabs = st.tabs(list(parts), key=f"adjust-tabs-{asked.number}")
+    for tab, (at, draw) in zip(tabs, enumerate(parts.values()), strict=True):
+        with tab:
+            draw(view, key=f"adjust{asked.number}-{at}")
     # Observed again: a button above may have added a command.
     if waiting := banners.waiting(frame.service().runs.observe(asked.run_id)):
         st.html(waiting)
@@ -201,6 +208,28 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
             _carry_out([partial(runs.set_deadline, view.run_id, *new) for new in new_deadlines.items()])
         if _apply_button(tr("Apply epochs"), f"{key}-apply-epochs", off=not new_epochs):
             _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
+
+
+def _adjust_devices(view: RunView, *, key: str) -> None:
+    st.html(markup.small(tr(DEVICES_HELP)))
+    known = {one.name: one.nodes.devices for one in view.submodels if one.nodes is not None and has_devices(one)}
+    typed: dict[str, int] = {}
+    with st.container(key="rows-devices"):
+        for one in view.submodels:
+            if one.nodes is None or one.name not in known:
+                continue
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-devices-{one.name}"):
+                cut = markup.text(nodes_text(one.nodes.count, one.nodes.shares))
+                st.html(f'{markup.signed_name(one.number, one.name)}<span class="u-under">{cut}</span>')
+                label = tr("Logical devices of {name}", name=wording.plain(one.name))
+                typed[one.name] = st.number_input(
+                    label, 1, MOST_DEVICES, one.nodes.devices, key=f"{key}-{one.name}", label_visibility="collapsed",
+                    width=FIELD_WIDTH_PX,
+                )  # fmt: skip
+    new = changed(known, typed)
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if _apply_button(tr("Apply devices"), f"{key}-apply", off=not new):
+            _carry_out([partial(frame.service().runs.set_devices, view.run_id, *one) for one in new.items()])
 
 
 def _head() -> None:
@@ -268,6 +297,11 @@ def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
 def is_open(part: RunView | SubModelView) -> bool:
     """Whether a run or a sub-model can still change."""
     return part.state in OPEN
+
+
+def has_devices(submodel: SubModelView) -> bool:
+    """Whether logical devices compute its virtual nodes, and their number can still change."""
+    return submodel.nodes is not None and is_open(submodel)
 
 
 def moved(names: Sequence[str], name: str, by: int) -> list[str]:

@@ -120,17 +120,24 @@ def entry_at(document: Mapping[str, Any], field: str) -> tuple[Document, str] | 
 
 
 def fixed(document: Mapping[str, Any], finding: Finding) -> Document:
-    """The draft with the fix of a finding, which sets or renames the entry that it names."""
+    """The draft with the fix of a finding, which changes the entry that it names."""
     found = entry_at(document, finding.field)
     if found is None or finding.fix is None:
         return dict(document)
     (holder, entry), fix = found, finding.fix
     if fix.verb == "rename":
         holder = {str(fix.value) if name == entry else name: value for name, value in holder.items()}
+    elif fix.verb == "remove":
+        holder[entry] = [one for one in holder.get(entry, ()) if _name_of(one) != fix.value]
     else:
         holder[entry] = fix.value
     top, *path = finding.field.split(".")
     return _with(document, path, holder) if top == "submodels" else holder
+
+
+def _name_of(entry: Any) -> Any:
+    """Name of an entry of a list, which may be its name alone."""
+    return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
 def with_data(document: Mapping[str, Any], field: str, train: str, test: str) -> Document:

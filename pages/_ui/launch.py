@@ -6,14 +6,15 @@ from typing import Any
 
 import streamlit as st
 
-from pages._ui import actions, drafts, fixes, frame, predictions
+from pages._ui import actions, charts, drafts, fixes, frame, predictions
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.views import markup, wording
-from unifiednn_core.views.techniques import saving_text
+from unifiednn_core.views.placement import device_rows, plans
+from unifiednn_core.views.techniques import checked_text
 
 REPORT, _TOLD, _LOOKED_UP = "report", "told", "report-looked-up"
 
@@ -103,10 +104,10 @@ def about(submodel: str) -> tuple[Finding, ...]:
 
 
 def saving(submodel: str) -> str:
-    """What the techniques of a sub-model save, as the last check measured it; empty if it did not."""
+    """What the last check found about the techniques of a sub-model; empty if it found nothing."""
     report: CheckReport | None = st.session_state.get(REPORT, (None, None))[1]
     found = None if report is None else report.submodels.get(submodel)
-    return "" if found is None else saving_text(found)
+    return "" if found is None else checked_text(found)
 
 
 def _known(spec: RunSpec | None) -> CheckReport | None:
@@ -146,7 +147,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         changed = fixes.draw(report.findings, document, key="report")
     if not report.findings:
         st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
-    table = markup.frame(
+    table = (
         {
             tr("Sub-model"): s.name,
             tr("Format"): s.format,
@@ -157,14 +158,21 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         | {tr("Classes"): s.classes, tr("Steps per epoch"): s.steps_per_epoch}
         for s in report.submodels.values()
     )
-    caption = wording.count_text(len(table), "sub-model")
+    caption = wording.count_text(len(report.submodels), "sub-model")
     st.html(markup.table(caption, table, {tr("Sub-model"): markup.bold}, right={tr("Size")}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
         st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
-    if measured := {name: text for name, one in report.submodels.items() if (text := saving_text(one))}:
+    if rows := device_rows(report.submodels):
+        st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
+        devices = markup.frame(rows)
+        sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
+        caption = wording.count_text(len(devices), "device")
+        st.html(markup.table(caption, devices, {tr("Sub-model"): markup.bold}, right=sizes))
+        charts.of_check(plans(report.submodels))
+    if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
         st.html(markup.section(tr("Techniques"), tr("measured with and without them")))
         lines = "".join(f"<li>{markup.bold(name)}: {markup.text(text)}</li>" for name, text in measured.items())
         st.html(f'<ul class="u-small">{lines}</ul>')

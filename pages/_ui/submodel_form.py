@@ -13,6 +13,7 @@ from pages._ui import (
     frame,
     hyper_form,
     meaning_form,
+    placement_form,
     run_form,
     split_form,
     sweep_form,
@@ -31,6 +32,8 @@ DEADLINE_HELP = "Minutes from submission to end; 0 is none. Under the policy Dea
 BY_SHAPE, OF_WEIGHTS = "by_shape", ("names", "entry")
 BY_SHAPE_HELP = "For weights with other names: matches them in order, provided that all shapes agree."
 ENTRY_HELP = "Entry of the file that holds the weights, such as ema, if several could."
+GRAPH = "pt2"
+"""The format whose networks can be placed."""
 KEPT = ("owner", "sweep_of")
 """Entries without a field, which stay as they are."""
 START_KINDS = ("checkpoint", "weights")
@@ -162,6 +165,10 @@ def submodel_form(
     values["sweep"] = sweep_form.sweep(submodel.get("sweep", {}), values["hyperparameters"], key=f"{key}-sweep")
     if not is_read:
         values["split"] = split_form.split(submodel.get("split", {}), key=f"{key}-split-up")
+    known = submodel.get("placement", {})
+    if known or (chosen is not None and chosen.format == GRAPH):
+        values["placement"] = placement_form.placement(known, key=f"{key}-devices")
+    said("placement")
     values = {entry: value for entry, value in values.items() if value not in (None, [])}
     expands = "sweep" in values or ("split" in values and not is_read)
     if expands and (names := sweep_form.expansion(values)):

@@ -60,6 +60,7 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
     expect(page.get_by_text("Weights: identical, every bit of every sub-model.")).to_be_visible()
     expect(page.get_by_text("than concurrent").or_(page.get_by_text("from concurrent")).first).to_be_visible()
     expect(page.get_by_text("There is no sequential baseline").first).to_be_visible()
+    page.get_by_role("heading", name="Loss by epoch").scroll_into_view_if_needed()  # charts are drawn in sight
     wait_for(page, lambda: "concurrent" in traces(page, "Loss by epoch"), 90)
     assert "concurrent" in traces(page, "Loss over time")
     page.get_by_role("heading", name="Memory").scroll_into_view_if_needed()

@@ -168,11 +168,7 @@ def compare(hand: Hand, service: Service, run_id: str) -> None:
     page.wait_for_url("**/compare?run=*", timeout=PATIENCE_MS)
     wait_for(page, lambda: all(run.state in ENDED for run in service.comparisons.comparable(run_id)), 120)
     verdict = page.get_by_text("Weights: identical, every bit of every sub-model.")
-    try:
-        expect(verdict).to_be_visible(timeout=PATIENCE_MS)
-    except AssertionError:  # on a busy machine the page stayed blank now and then, for a reason not found yet
-        page.reload()
-        expect(verdict).to_be_visible(timeout=2 * PATIENCE_MS)
+    expect(verdict).to_be_visible(timeout=PATIENCE_MS)
 
 
 def verify(folder: Path, promised: dict[str, float | None]) -> None:

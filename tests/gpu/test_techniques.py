@@ -60,6 +60,7 @@ def test_two_of_them_are_never_there_together(cuda: torch.device) -> None:
 EXACT = [
     [{"name": "checkpointing"}], [{"name": "offload"}], [{"name": "offload", "budget_mib": 0.5, "ahead": 3}],
     [{"name": "compression"}, {"name": "offload", "ahead": 0}, {"name": "checkpointing"}],
+    [{"name": "compression"}], [{"name": "dropit", "keep": 1.0}],
 ]  # fmt: skip
 
 
@@ -93,6 +94,11 @@ def test_a_resnet18_trains_in_two_fifths_of_its_memory(cuda: torch.device) -> No
     assert peak_bytes(cuda, {"name": "offload", "budget_mib": 0.3 * whole / 1024**2}) <= 0.4 * whole
     assert peak_bytes(cuda, {"name": "offload"}) <= 0.4 * whole
     assert peak_bytes(cuda, {"name": "checkpointing"}) <= 0.8 * whole
+
+
+@pytest.mark.parametrize("asked", [{"name": "compression"}, {"name": "dropit", "keep": 0.1}], ids=str)
+def test_packing_on_a_gpu_saves_memory_of_a_step(cuda: torch.device, asked: dict[str, Any]) -> None:
+    assert peak_bytes(cuda, asked) < peak_bytes(cuda)
 
 
 @pytest.mark.parametrize("kind", [Kind("lenet", {"batch_norm": False}, (1, 28, 28)), *KINDS.values()], ids=str)

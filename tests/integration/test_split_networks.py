@@ -140,13 +140,11 @@ def test_the_owner_downloads_the_joined_network(folder: Path, service: Service) 
     split = {"at": ["2"]}
     submodels = [asked("one", split=split), asked("two", split=split | {"labels": "outputs", "recovery_epochs": 1})]
     spec = parse_run({"device": "cpu", "submodels": submodels})
-    with pytest.raises(BadInput, match="plain PyTorch has no equal"):
-        service.runs.submit(spec, folder, baselines=("sequential",))
-    run_id = service.runs.submit(spec, folder)
+    run_id = service.runs.submit(spec, folder, baselines=("sequential",))
     wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None)
     document: dict[str, Any] = service.runs.document(run_id)
     assert document["status"] == "completed", document
-    assert service.comparisons.why_no_baseline(run_id) is not None
+    judge(service, run_id, folder)
     models = service.home.run(run_id) / "models"
     for name in ("one", "two"):
         parts = [load_file(models / f"{name}-{place}.safetensors") for place in (1, 2)]
@@ -159,6 +157,41 @@ def test_the_owner_downloads_the_joined_network(folder: Path, service: Service) 
             assert {f"{name}.safetensors", f"{name}.json", "layer_list.py", "load.py"} <= set(archive.namelist())
     figures = document["submodels"]
     assert (figures["one"]["steps"], figures["two"]["steps"]) == (0, 4)
+
+
+def judge(service: Service, run_id: str, folder: Path) -> None:
+    """Set the run of `one` and `two` against the training of both in one piece."""
+    comparable = service.comparisons.comparable(run_id)
+    [baseline] = [run.run_id for run in comparable if run.mode == "sequential"]
+    wait_until(lambda: service.runs.observe(baseline).ended_at_s is not None)
+    assert service.comparisons.why_no_baseline(run_id) is None
+    found = service.comparisons.comparison(run_id)
+    verdict = found.verdicts["sequential"]
+    assert (verdict.withheld_because, verdict.identical_weights, verdict.lossy) == (None, None, ("one", "two"))
+    assert verdict.memory_ratio is not None and verdict.makespan_ratio is not None
+    told = " ".join(verdict.notes)
+    assert "the split of one is lossy" in told and "one-1" not in told
+    assert told.count("ends with a test accuracy of") == 2
+    parts = {part.name: part for part in service.runs.observe(baseline).submodels}
+    assert {name: (one.epochs, one.steps_done) for name, one in parts.items()} == {"one": (2, 8), "two": (2, 8)}
+    whole = parse_run({"device": "cpu", "submodels": [asked("one"), asked("two")]})
+    end_to_end = service.runs.submit(whole, folder)
+    wait_until(lambda: service.runs.observe(end_to_end).ended_at_s is not None)
+    shas = {part.name: part.state_sha256 for part in service.runs.observe(end_to_end).submodels}
+    assert {name: one.state_sha256 for name, one in parts.items()} == shas, "it is the same training"
+    turnarounds = {part.name: part.turnaround_s or 0 for part in service.runs.observe(run_id).submodels}
+    mean_s, measured = (turnarounds["one"] + turnarounds["two"]) / 2, found.hybrid.mean_turnaround_s
+    assert measured is not None and measured.median == pytest.approx(mean_s), "parts count with their network"
+
+
+def test_a_baseline_is_predicted_in_one_piece(folder: Path, service: Service) -> None:
+    split, alone = (
+        service.runs.check(parse_run({"device": "cpu", "submodels": [asked("one", **more)]}), folder)
+        for more in ({"split": {"at": ["2"]}}, {})
+    )
+    joined, whole = split.submodels["one"], alone.submodels["one"]
+    assert joined.whole == whole.memory and whole.whole is None
+    assert joined.memory is not None and joined.memory.gradients_bytes == 0, "it is joined as it is"
 
 
 def submitted(folder: Path, service: Service, *, epochs: int = 100_000, **more: Any) -> str:

@@ -304,11 +304,12 @@ class Seeded:
         return None if self.predicted is None else Forecast(self.predicted, ())
 
 
+_PLAIN = MemoryNeed(
+    weights_bytes=1, gradients_bytes=1, optimizer_bytes=0, transient_bytes=100 * MIB, data={}, batch_size=1
+)
 WITH_TECHNIQUES: Any = {
-    "memory": MemoryNeed(
-        weights_bytes=1, gradients_bytes=1, optimizer_bytes=0, transient_bytes=59 * MIB, data={}, batch_size=1
-    ),
-    "without_techniques": WithoutTechniques(transient_bytes=100 * MIB, without_one={}),
+    "memory": _PLAIN.model_copy(update={"transient_bytes": 59 * MIB}),
+    "without_techniques": WithoutTechniques(memory=_PLAIN, without_one={}),
 }
 """What the check measures of a sub-model with techniques."""
 
@@ -378,7 +379,7 @@ def _content(store: Store, home: Home) -> bytes:
 def _asked(row: CommandRow) -> tuple[object, ...]:
     given = row.arguments
     match row.verb:
-        case "priority" | "epochs":
+        case "priority" | "epochs" | "devices":
             more: tuple[object, ...] = (given[row.verb],)
         case "deadline":
             more = (given["deadline_s"],)

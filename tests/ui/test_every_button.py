@@ -28,7 +28,7 @@ BY_HAND = {
     "pages/_ui/banners.py _retries": ("Retry with learning rate /10", "retry-plain-r-quarantine-lenet"),
     "pages/_ui/dialogs.py _add": ("Add to the run", "Add anyway"),
     "pages/_ui/dialogs.py _row": ("Move up transformer", "Move down lenet", "Move mlp to the top"),
-    "pages/_ui/fixes.py draw": ("Use 1/255", "Split 80/20", "Rename it to optimizer"),
+    "pages/_ui/fixes.py draw": ("Use 1/255", "Split 80/20", "Remove it", "Rename it to optimizer"),
     "pages/_ui/draft_list.py _row": ("Delete draft",),
     "pages/_ui/line_rows.py _moves": ("line-vertical_align_top-x", "line-arrow_upward-x", "line-arrow_downward-x"),
     "pages/_ui/listed.py head": ("Move up 3. resize", "Move down 1. random_crop", "Remove 1. resize"),

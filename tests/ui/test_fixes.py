@@ -60,6 +60,24 @@ def test_a_fix_begins_the_form_of_submit_anew(open_page, service):
     assert document["submodels"][0]["scale"] == 1 / 255
 
 
+def test_a_technique_that_saves_nothing_is_removed_and_the_others_stay(open_page, service, drafted):
+    place = "submodels.lenet.hyperparameters.techniques"
+    others = [{"name": "checkpointing", "segments": 2}, "idle_offload"]
+    for asked in ("compression", {"name": "compression", "bfloat16": True}):
+        first, *rest = service.drafts[drafted]["submodels"]
+        hyper = {**first["hyperparameters"], "techniques": [others[0], asked, others[1]]}
+        service.drafts[drafted]["submodels"] = [{**first, "hyperparameters": hyper}, *rest]
+        service.findings = (
+            Finding(
+                severity="warning", title="Useless", field=place, message="0 %.", remedy="Leave it out.",
+                fix=Fix(label="Remove it", value="compression", verb="remove"),
+            ),
+        )  # fmt: skip
+        press(press(open_page("build", draft=drafted), "Check"), "Remove it")
+        changed, *kept = service.drafts[drafted]["submodels"]
+        assert changed["hyperparameters"] == {**hyper, "techniques": others} and kept == rest
+
+
 @pytest.mark.parametrize(
     ("change", "label", "wanted"),
     [

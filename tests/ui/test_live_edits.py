@@ -64,6 +64,38 @@ def test_deadlines_are_applied_by_their_own_button_and_an_empty_one_is_none(open
     assert "deadline 900 s for resnet: requested" in text_of(app)
 
 
+def with_nodes(*names, nodes=4, devices=2):
+    """The spec of the run in mid-flight, with virtual nodes for some of its sub-models."""
+    node = {"name": "virtual_nodes", "nodes": nodes, "devices": devices}
+    parts = mid_flight().spec["submodels"]
+    return {
+        **mid_flight().spec,
+        "submodels": [
+            {**one, "hyperparameters": {**one["hyperparameters"], "techniques": [node]}}
+            if one["name"] in names
+            else one
+            for one in parts
+        ],
+    }
+
+
+def test_logical_devices_are_applied_by_their_own_button(open_page, service):
+    service.listed[0] = replace(service.listed[0], spec=with_nodes("lenet", "resnet"))
+    app = adjusting(open_page)
+    assert "4 virtual nodes" in text_of(app)
+    assert [box.label for box in app.number_input if "devices" in box.label] == ["Logical devices of resnet"]
+    assert button(app, "Apply devices").disabled and box(app, "Logical devices of resnet").value == 2
+    box(app, "Logical devices of resnet").set_value(4).run()
+    press(app, "Apply devices")
+    assert not app.exception
+    assert service.done == [("devices", "r-live", "resnet", 4)]
+    assert "devices 4 for resnet: requested 0 s ago, takes effect at the next step" in text_of(app)
+
+
+def test_without_virtual_nodes_there_are_no_logical_devices(open_page):
+    assert "Apply devices" not in labels(adjusting(open_page))
+
+
 def test_the_order_moves_by_its_arrows_and_ended_ones_keep_their_place(open_page, service):
     app = adjusting(open_page)
     assert button(app, "Move up resnet").disabled and button(app, "Move down transformer").disabled

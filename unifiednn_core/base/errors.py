@@ -18,8 +18,9 @@ class Fix(BaseModel):
     label: str
     """Such as "Use 1/255"."""
     value: str | int | float
-    verb: Literal["set", "rename", "split"] = "set"
-    """`set` gives the entry this value, `rename` this name; `split` holds this share of the training data for tests."""
+    verb: Literal["set", "rename", "remove", "split"] = "set"
+    """`set` gives the entry this value, `rename` this name; `remove` takes what has this name out of its list; `split`
+    holds this share of the training data for tests."""
 
 
 class Finding(BaseModel):

@@ -24,6 +24,7 @@ from unifiednn_core.cli import (
     devices,
     exports,
     files,
+    place,
     queue,
     retention,
     runs,
@@ -79,6 +80,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> None:
             terminal.print_sweeps(asked)
             terminal.print_findings(report.findings)
             if not report.has_errors:
+                terminal.print_devices(report.submodels)
                 terminal.say(f"{len(report.submodels)} sub-models can be trained.")
         raise typer.Exit(BAD_INPUT if report.has_errors else DONE)
 
@@ -115,6 +117,7 @@ for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_policies)
+app.command("place")(place.place)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")

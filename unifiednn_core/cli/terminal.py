@@ -5,7 +5,7 @@ Names come from strangers: `say` and `print_table` show them visibly, without ma
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,13 +16,14 @@ from rich.text import Text
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text, percent_text
 from unifiednn_core.base.visible import visible
-from unifiednn_core.preflight.report import FileReport, Tell, untold
+from unifiednn_core.preflight.report import FileReport, SubModelReport, Tell, untold
 from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.spec.sweep import members_by_sweep
 from unifiednn_core.views.comparison import Comparison, Spread
+from unifiednn_core.views.placement import device_line
 from unifiednn_core.views.report import cards
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.wording import device_text
@@ -105,6 +106,13 @@ def print_sweeps(spec: RunSpec) -> None:
     """Print to stderr what each sweep of a spec expands into."""
     for sweep, members in members_by_sweep(spec.submodels).items():
         say(f"{sweep} is a sweep of {len(members)} sub-models: {', '.join(members)}", to=err)
+
+
+def print_devices(reports: Mapping[str, SubModelReport]) -> None:
+    """Print what each device of a placed sub-model needs."""
+    for name, report in reports.items():
+        if text := device_line(report):
+            say(f"{name}: {text}.")
 
 
 def print_result(view: RunView, service: Service) -> None:

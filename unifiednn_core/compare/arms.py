@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unifiednn_core.base.paths import Home
+from unifiednn_core.compare.fingerprint import asked_sha256
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
@@ -14,6 +15,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import (
     MEANING,
     PIPEDREAM,
+    PIPEDREAM_STAGES,
     RESIDENT_BASELINES,
     TECHNIQUES_ALONE,
     Mode,
@@ -21,19 +23,19 @@ from unifiednn_core.spec.run import (
     SubModelSpec,
     is_concurrent,
 )
+from unifiednn_core.spec.split import in_one_piece, parts_of, split_in
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
 
 _SAME_TRAINING = ("name", "fingerprint", "spec", "threads", "prediction")
 _SAME_FACTS = ("files", "asked_sha256", "measured_on")
-_SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "epochs", "steps_total", "memory_key")
+_SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "memory_key")
+_LENGTH = ("epochs", "steps_total")
 _OF_WEIGHTS = {"names", "entry"}
 _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
     "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
 )  # fmt: skip
-PIPEDREAM_STAGES = 4
-"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
@@ -57,12 +59,24 @@ def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int
 def as_baseline(
     run: RunRow, rows: Sequence[SubModelRow], mode: Mode, *, run_id: str, now_s: float
 ) -> tuple[RunRow, list[SubModelRow]]:
-    """Make the rows of the baseline of a run, queued at `now_s`."""
+    """Make the rows of the baseline of a run, queued at `now_s`. Split networks train in one piece."""
     same = {column: getattr(run, column) for column in _SAME_TRAINING}
     same["device"] = run.device if run.hybrid is None else run.hybrid.device or run.device
     facts = {key: run.environment[key] for key in _SAME_FACTS}
+    last_of = dict[str, str]()
+    if split_in(run.spec):
+        spec = RunSpec.model_validate(run.spec)
+        last_of = {one.name: parts_of(one.name, one.split)[-1] for one in spec.submodels if one.split and one.joins}
+        spec = spec.model_copy(update={"submodels": in_one_piece(spec.submodels)})
+        same["spec"], facts["asked_sha256"] = spec.model_dump(mode="json", exclude_none=True), asked_sha256(spec)
     baseline = RunRow(**same, id=run_id, state=State.QUEUED.value, mode=mode, created_at_s=now_s, environment=facts)
-    copies = ({column: getattr(row, column) for column in _SAME_SUBMODEL} for row in rows)
+    trained, known = {part["name"] for part in same["spec"]["submodels"]}, {row.name: row for row in rows}
+    copies = [
+        {column: getattr(row, column) for column in _SAME_SUBMODEL}
+        | {column: getattr(known[last_of.get(row.name, row.name)], column) for column in _LENGTH}
+        for row in rows
+        if row.name in trained
+    ]
     return baseline, [SubModelRow(**columns, run_id=run_id, state=State.QUEUED.value) for columns in copies]
 
 

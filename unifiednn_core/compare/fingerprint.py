@@ -36,6 +36,10 @@ def asked_sha256(spec: RunSpec) -> str:
         del written["priority"], written["deadline_s"], written["sweep_of"], written["loading"]
         if part.split is None:  # as before there were splits
             del written["split"], written["part"], written["part_of"]
+        if part.placement is None:
+            del written["placement"]
+        else:
+            del written["placement"]["plan"]
         written["hyperparameters"]["seed"] = spec.seed_of(part)
     return _sha256(asked)
 

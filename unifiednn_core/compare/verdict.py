@@ -8,6 +8,7 @@ from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, TECHNIQUES_ALONE, Mode, is_concurrent
+from unifiednn_core.spec.split import split_in
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.techniques import lossy_of
@@ -22,6 +23,7 @@ OTHER_WORK = 0.1
 """Difference of the arms in the share of processors that other work used, above which a note names it."""
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
+_SPLIT = "the split"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
 _RATIOS = {
     "memory": "memory_bytes",
@@ -134,7 +136,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         **{kind: _spread(run.pages.get(kind) for run in runs) for kind in ("anonymous_bytes", "file_bytes")},
         allocator=runs[-1].allocator,
         lanes=runs[-1].lanes or 1,
-        mean_turnaround_s=_spread(mean_turnaround_s(part.turnaround_s for part in run.submodels) for run in runs),
+        mean_turnaround_s=_spread(_mean_turnaround_s(run) for run in runs),
         queued_s=_spread(queued_s) if mode == HYBRID else None,
         starts=tuple(sorted({run.start for run in runs if run.start is not None})),
         **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s", "start_s")},
@@ -143,6 +145,12 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         submodels=parts,
         problem=problem,
     )
+
+
+def _mean_turnaround_s(run: RunView) -> float | None:
+    """Over all networks; the parts of a split one count with it."""
+    place = split_in(run.spec)
+    return mean_turnaround_s(part.turnaround_s for part in run.submodels if place.get(part.name) is None)
 
 
 def _loader(run: RunView, figure: str) -> float | None:
@@ -217,7 +225,7 @@ def _verdict(
         **found,
         identical_weights=same,
         withheld_because=withheld,
-        lossy=() if baseline is None else tuple(lossy),
+        lossy=() if baseline is None else tuple(part.name for part in baseline.submodels if part.name in lossy),
         notes=tuple(notes),
     )
 
@@ -226,16 +234,18 @@ def _lossy(mode: Mode, hybrid: Arm, of: RunView) -> dict[str, tuple[str, ...]]:
     """What keeps the weights of which sub-models from having the same bits in both arms."""
     if mode == PIPEDREAM:  # it trains with weights of earlier steps, in stages cut by measured times
         return {part.name: ("PipeDream",) for part in hybrid.submodels}
-    return {} if mode == TECHNIQUES_ALONE else lossy_of(of.spec)  # the same techniques do the same in both arms
+    lossy = {} if mode == TECHNIQUES_ALONE else lossy_of(of.spec)  # the same techniques do the same in both arms
+    # A baseline trains a split network in one piece.
+    return lossy | {name: (_SPLIT, *lossy.get(name, ())) for name in split_in(of.spec)}
 
 
 def _judged(lossy: Mapping[str, Sequence[str]], hybrid: Arm, baseline: Arm) -> Iterable[str]:
     """Say of each sub-model with a lossy technique how good it became in both arms."""
     theirs = {part.name: part for part in baseline.submodels}
     for part in hybrid.submodels:
-        if part.name in lossy:
+        if part.name in lossy and part.name in theirs:
             yield f"weights are not compared: {' and '.join(lossy[part.name])} of {part.name} is lossy"
-            if part.name in theirs and (metrics := _metrics(part, theirs[part.name], baseline.mode)):
+            if metrics := _metrics(part, theirs[part.name], baseline.mode):
                 yield f"{part.name} ends with {metrics}"
 
 

@@ -279,6 +279,8 @@ def _obstacle(submodels: Sequence[SubModel]) -> str | None:
             return f"{name} cannot train in a gang: it computes in {asked.precision}."
         if submodel.techniques.active:
             return f"{name} cannot train in a gang: a technique changes its steps."
+        if submodel.spec.placement is not None:
+            return f"{name} cannot train in a gang: its network is placed on several devices."
         if submodel.draws:
             return f"{name} cannot train in a gang: it draws random numbers."
         if not submodel.training_step.plain or submodel.outputs > 1:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,11 +27,13 @@ from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
+from unifiednn_core.preflight.place_check import check_placement, need_of_each, placement_doubts
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
     CheckProgress,
     CheckReport,
+    PlacementReport,
     ResolvedFile,
     SubModelReport,
     Tell,
@@ -180,6 +183,8 @@ def _check_submodel(
     step_s, evaluation_s, part_times_s, least_part = 0.0, 0.0, tuple[dict[int, float], ...](), 1
     memory, doubts, on_start, begun = None, tuple[Finding, ...](), tuple[Finding, ...](), definition
     without: WithoutTechniques | None = None
+    in_one_piece: MemoryNeed | None = None
+    placement: PlacementReport | None = None
     if start is not None:
         samples, place = train.samples, f"submodels.{submodel.name}.start_from.file"
         found, on_start = attempt(
@@ -197,14 +202,21 @@ def _check_submodel(
         done = tried("model", lambda: _tried(trial, device))
         if isinstance(done, Finding):
             findings.append(done)
-        elif done is not None:
+        elif (
+            done is not None
+            and (on_devices := tried("placement", partial(check_placement, trial, done, device))) is not None
+        ):
+            trial, placement = on_devices
+            findings += placement_doubts(trial, placement)
             say("Measuring the memory of")
             hashes = [files.resolve(name).sha256 for name in (submodel.train_data, test_data) if name]
             memory, unknown = _memory_of(trial, done, device, hashes, streamed=streamed)
             findings += unknown
             if memory is not None:
                 findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
+            in_one_piece = memory if submodel.joins else None
             memory = memory and split_need(memory, submodel, definition, trial)
+            memory = memory and need_of_each(memory, trial, placement, device)
             doubts = done.doubts
             if device == "cpu" and memory is not None:
                 say("Timing a step of")
@@ -213,6 +225,8 @@ def _check_submodel(
             if submodel.hyperparameters.techniques and memory is not None:
                 say("Measuring the techniques of")
                 without = _without_techniques(trial, done, device, hashes, streamed=streamed)
+                in_one_piece = without.memory if without and in_one_piece else in_one_piece
+                without = without if submodel.epochs else None  # one that is joined as it is takes no step
                 findings += savings.useless(trial, memory, without)
             least_part = least_part_of(trial, done)
     findings += [
@@ -239,6 +253,8 @@ def _check_submodel(
         evaluation_share=evaluation_s / (step_s + evaluation_s) if evaluation_s else 0.0,
         least_part=least_part,
         part_times_s=part_times_s,
+        whole=in_one_piece,
+        placement=placement,
         without_techniques=without,
     )
     return CheckedSubModel(report=report, findings=tuple(findings))
@@ -329,12 +345,12 @@ def _without_techniques(
 ) -> WithoutTechniques | None:
     """What a step needs without techniques; None if that takes too long or fails, which changes no verdict."""
 
-    def transient(trial: Trial, tried: Tried) -> int:
-        return measure(trial, tried, device, hashes, streamed=streamed).transient_bytes
+    def measured(trial: Trial, tried: Tried) -> MemoryNeed:
+        return measure(trial, tried, device, hashes, streamed=streamed)
 
     try:
         with at_most_cpu(MEASURE_CPU_S):
-            found = savings.without(trial, tried, transient)
+            found = savings.without(trial, tried, measured)
     except OutOfTime:
         return None
     except Exception:

@@ -24,7 +24,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import COMPANY_SHARE, Need
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
-from unifiednn_core.spec.run import is_concurrent
+from unifiednn_core.spec.run import PIPEDREAM, PIPEDREAM_STAGES, is_concurrent
 from unifiednn_core.spec.techniques import VirtualNodes
 
 # A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
@@ -50,6 +50,8 @@ class Part(BaseModel, frozen=True, extra="forbid"):
 
     name: str
     need: MemoryNeed
+    plain: MemoryNeed | None = None
+    """What it needs as baselines train it: without techniques, in one piece; None if that is the same, or unknown."""
     priority: int = 0
     parameters: int = 1
     epochs: int = 1
@@ -61,12 +63,17 @@ class Part(BaseModel, frozen=True, extra="forbid"):
     @property
     def job(self) -> SimulatedJob:
         """The sub-model as a policy sees it: with an owner of its own, because then the most have started at once."""
-        return SimulatedJob(**self.model_dump(exclude={"need", "measured_bytes"}), owner=self.name)
+        return SimulatedJob(**self.model_dump(exclude={"need", "plain", "measured_bytes"}), owner=self.name)
 
     def changed(self, *, batch_size: int | None = None, batch_split: int | None = None) -> "Part":
         """The sub-model with another batch size or split, without a measurement."""
-        need = self.need.changed(batch_size=batch_size, batch_split=batch_split)
-        return self.model_copy(update={"need": need, "measured_bytes": None})
+        needs = {"need": self.need, **({} if self.plain is None else {"plain": self.plain})}
+        changed = {name: one.changed(batch_size=batch_size, batch_split=batch_split) for name, one in needs.items()}
+        return self.model_copy(update={**changed, "measured_bytes": None})
+
+    def without_techniques(self) -> "Part":
+        """The sub-model as a baseline trains it; what a step with techniques took says nothing of that."""
+        return self if self.plain is None else self.model_copy(update={"need": self.plain, "measured_bytes": None})
 
     def with_nodes(self, nodes: VirtualNodes) -> "Part":
         """The sub-model with these virtual nodes; it keeps its measurement if they need what they did."""
@@ -171,12 +178,26 @@ def need_of(part: Part, device_type: str, allocator: str = GLIBC) -> Need:
 def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, context_bytes: int) -> int:
     """Peak of a baseline: a process for each sub-model, all at once (`concurrent`) or one after another.
 
-    Each has its own context. On the host, processes share the code that they load: this is an upper bound.
+    Each has its own context and uses no techniques. On the host, processes share the code that they load: this is an
+    upper bound.
     """
     context_bytes += SCRIPT_BYTES[device_type]
     key = _key(device_type, GLIBC)
-    each = [context_bytes + _alone(part, context_bytes, key).peak_bytes for part in parts]
+    plain = [part.without_techniques() for part in parts]
+    if mode == PIPEDREAM:
+        plain = [part.model_copy(update={"need": piped(part.need), "measured_bytes": None}) for part in plain]
+    each = [context_bytes + _alone(part, context_bytes, key).peak_bytes for part in plain]
     return sum(each) if is_concurrent(mode) else max(each)
+
+
+def piped(need: MemoryNeed, stages: int = PIPEDREAM_STAGES) -> MemoryNeed:
+    """The need of a pipeline on one device, at most: nobody knows before its profile where it will be cut.
+
+    A stage keeps the weights and the activations of each batch that is under way in it. The first stage has as many as
+    there are stages.
+    """
+    transient_bytes = max(stages * need.step_of(1), need.transient_bytes)
+    return need.model_copy(update={"weights_bytes": stages * need.weights_bytes, "transient_bytes": transient_bytes})
 
 
 def _alone(part: Part, context_bytes: int, key: str) -> SubModelPrediction:

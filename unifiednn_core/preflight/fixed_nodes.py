@@ -51,10 +51,14 @@ def _keeps_budget(part: SubModelSpec, tried: CheckReport, kind: str) -> bool:
 
 
 def with_nodes(spec: RunSpec, report: CheckReport) -> RunSpec:
-    """The spec with the numbers that the report has for open nodes."""
+    """The spec with the numbers that the report has for open nodes, and with its plans of placements."""
 
     def decided(part: SubModelSpec) -> SubModelSpec:
-        found = None if part.name not in report.submodels else report.submodels[part.name].nodes
+        known = report.submodels.get(part.name)
+        if known is not None and known.placement is not None and part.placement is not None:
+            where = part.placement.model_copy(update={"plan": known.placement.runs})
+            part = part.model_copy(update={"placement": where})
+        found = None if known is None else known.nodes
         if found is None:
             return part
         changed = hyperparameters.with_nodes(part.hyperparameters, **found.model_dump())

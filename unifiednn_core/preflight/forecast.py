@@ -25,7 +25,7 @@ from unifiednn_core.preflight.estimate import (
 )
 from unifiednn_core.preflight.fixed_nodes import fixed
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
-from unifiednn_core.preflight.report import CheckReport
+from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.peaks import Fall
@@ -38,6 +38,7 @@ _HYPERPARAMETERS = (
     "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "precision", "ema", "criterion",
     "criterion_args", "techniques",
 )  # fmt: skip
+_NETWORK: Any = {"split": True, "part": True, "placement": {"devices", "cap_mib", "claim", "schedule"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def _known(spec: RunSpec, report: CheckReport, measured: Measured | None, others
         Part(
             name=part.name,
             need=needs[part.name],
+            plain=_plain(report.submodels[part.name]),
             priority=part.priority,
             deadline_s=part.deadline_s,
             parameters=report.submodels[part.name].parameters,
@@ -161,6 +163,10 @@ def _known(spec: RunSpec, report: CheckReport, measured: Measured | None, others
     ]
     context_bytes = context_of(kind, known.get(remembered_context), used)
     return _Known((*others, *asked), policy, kind, used, context_bytes)
+
+
+def _plain(facts: SubModelReport) -> MemoryNeed | None:
+    return facts.whole or (None if facts.without_techniques is None else facts.without_techniques.memory)
 
 
 def with_fixed_nodes(
@@ -190,7 +196,7 @@ def memory_key(spec: RunSpec, submodel: SubModelSpec, report: CheckReport) -> st
         "input_shape": facts.input_shape,
         "scaled": (submodel.scale, submodel.mean, submodel.std) != (None, None, None),
         "step": submodel.model_dump(mode="json", include=MEANING - {"scale", "mean", "std"}),
-        **submodel.model_dump(mode="json", include={"split", "part"}, exclude_none=True),
+        **submodel.model_dump(mode="json", include=_NETWORK, exclude_none=True),
         "tested": submodel.test_data is not None,
         **hyper.model_dump(mode="json", include=set(_HYPERPARAMETERS)),
         "profile": spec.profile,

@@ -10,6 +10,7 @@ from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.techniques.placement.plan import PlacementPlan
 
 FileKind = Literal["model", "weights", "data", "checkpoint", "tokenizer", "unknown"]
 """`weights` are a model only together with an architecture; a `checkpoint` may be damaged."""
@@ -34,12 +35,17 @@ class FileReport(BaseModel, frozen=True, extra="forbid"):
 class WithoutTechniques(BaseModel, frozen=True, extra="forbid"):
     """What a step of a sub-model needs without its techniques, as measured."""
 
-    transient_bytes: int
+    memory: MemoryNeed
     """Without any."""
     without_one: dict[str, int]
     """Transient bytes without one of them and with the others, by its name."""
     seconds_per_step: float | None = None
     """Without any, with its share of the evaluations; None where no step was timed."""
+
+    @property
+    def transient_bytes(self) -> int:
+        """Of a step without any."""
+        return self.memory.transient_bytes
 
 
 class NodesReport(BaseModel, frozen=True, extra="forbid"):
@@ -47,6 +53,15 @@ class NodesReport(BaseModel, frozen=True, extra="forbid"):
 
     nodes: int
     shares: list[int] | None = None
+
+
+class PlacementReport(BaseModel, frozen=True, extra="forbid"):
+    """A network on several devices."""
+
+    runs: list[list[int]]
+    """The plan as a spec has it."""
+    plan: PlacementPlan
+    """One simulated step; without its tasks if they are very many."""
 
 
 class SubModelReport(BaseModel, frozen=True, extra="forbid"):
@@ -75,8 +90,12 @@ class SubModelReport(BaseModel, frozen=True, extra="forbid"):
     """Samples that a part of a batch has to have, unless it was tried with fewer."""
     part_times_s: tuple[dict[int, float], ...] = ()
     """Seconds of a part by its samples, for each logical device; empty unless shares are to be measured."""
+    placement: PlacementReport | None = None
+    """Where each operator runs, if the spec asks for several devices."""
     nodes: NodesReport | None = None
     """Virtual nodes, where the spec leaves them open."""
+    whole: MemoryNeed | None = None
+    """Need of a network in one piece and without techniques, where it is joined of its parts; None of others."""
     without_techniques: WithoutTechniques | None = None
     """None without techniques, and if this could not be measured."""
 

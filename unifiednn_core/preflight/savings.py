@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import Finding, Fix
 from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import WithoutTechniques
@@ -15,14 +15,14 @@ LEAST_SHARE = 0.02
 """A technique that saves less of the temporary memory of a step gets a warning."""
 
 
-def without(trial: Trial, tried: Tried, transient_bytes: Callable[[Trial, Tried], int]) -> WithoutTechniques:
+def without(trial: Trial, tried: Tried, measured: Callable[[Trial, Tried], MemoryNeed]) -> WithoutTechniques:
     """Measure a step without all techniques, and without each of several."""
     asked = trial.spec.hyperparameters.techniques
-    none_bytes = transient_bytes(*left_out(trial, tried))
+    plain = measured(*left_out(trial, tried))
     if len(asked) == 1:
-        return WithoutTechniques(transient_bytes=none_bytes, without_one={_name(asked[0]): none_bytes})
-    each = {_name(one): transient_bytes(*left_out(trial, tried, one)) for one in asked}
-    return WithoutTechniques(transient_bytes=none_bytes, without_one=each)
+        return WithoutTechniques(memory=plain, without_one={_name(asked[0]): plain.transient_bytes})
+    each = {_name(one): measured(*left_out(trial, tried, one)).transient_bytes for one in asked}
+    return WithoutTechniques(memory=plain, without_one=each)
 
 
 def left_out(trial: Trial, tried: Tried, technique: Technique | None = None) -> tuple[Trial, Tried]:
@@ -46,6 +46,7 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
             field=trial.place("hyperparameters.techniques"),
             message=_message(trial, one, with_bytes, without_bytes),
             remedy=one.remedy,
+            fix=Fix(label="Remove it", value=_name(one), verb="remove"),
         )
         for one, with_bytes, without_bytes in pairs
         if with_bytes > (1 - LEAST_SHARE) * without_bytes

@@ -30,6 +30,12 @@ def check_techniques(trial: Trial, tried: Tried) -> None:
         raise trial.refusal(title, entry, message, "Leave them out, or try each by itself.")
 
 
+def has_same_bits(trial: Trial, other: Trial, tried: Tried) -> bool:
+    """Whether a step of few samples has the same bits by the networks of two trials, or other ones each time."""
+    ours = _learned(trial, tried, NONE)
+    return _same_bits(ours, _learned(other, tried, NONE)) or not _same_bits(ours, _learned(trial, tried, NONE))
+
+
 def _learned(trial: Trial, tried: Tried, techniques: Techniques) -> list[Tensor]:
     """Gradients, buffers and loss of a step of few samples, by the network as its file has it."""
     step = tried.step

@@ -17,6 +17,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.partition import part_of, stored_outputs
+from unifiednn_core.engine.placed import placed
 from unifiednn_core.engine.resident_data import Lease, ResidentData
 from unifiednn_core.engine.start import initial_state, load_weights
 from unifiednn_core.engine.submodel import SubModel
@@ -77,6 +78,8 @@ class Workbench:
     device: torch.device
     fast: bool = False
     """Whether its profile is `fast`."""
+    also: tuple[torch.device, ...] = ()
+    """Further devices of this run."""
     hybrid: HybridModel = field(default_factory=HybridModel)
     definitions: dict[str, Definition] = field(default_factory=dict)
     """By key."""
@@ -142,6 +145,8 @@ class Workbench:
         ]
         try:
             definition = part_of(read.spec, read.definition, train.held)
+            if (found := placed(read.spec, definition, train.held)) is not None:
+                definition = found.of(definition, (self.device, *self.also) if found.claims else None)
             if read.trained and definition.part is not None:  # its inputs are what the parts before it put out
                 stored = [self._stored(read, lease) for lease in (train, *test)]
                 for lease in (train, *test):

@@ -103,11 +103,19 @@ def _spread(turns: Sequence[Stretch]) -> float:
     return min(MOST_SPREAD, max(LEAST_SPREAD, 2 * math.sqrt(variance) / mean_s))
 
 
-def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJoin:
+def always(candidate: JobProgress, at_work: Sequence[JobProgress], unended: Iterable[JobProgress] = ()) -> bool:
+    """Company is never parted."""
+    return True
+
+
+def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True, by_cpu: bool = False) -> MayJoin:
     """Who may step beside whom: where company pays, and where the predicted memory allows it, as in the engine.
 
     Jobs have the names of `room` after a `prefix`. `on_host` says that weights are in memory before their first step.
+    `by_cpu` says that the engine judges company by CPU seconds (`company.Rates`): they hardly grow in company, although
+    steps take longer, so it parts nobody.
     """
+    worth = always if by_cpu else pays
 
     def placed_bytes(one: JobProgress) -> int:
         """Weights and optimizer state that it brings with its first step."""
@@ -125,7 +133,7 @@ def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJ
         )
 
     def may_join(candidate: JobProgress, at_work: Sequence[JobProgress], unended: Iterable[JobProgress]) -> bool:
-        if not pays(candidate, at_work):
+        if not worth(candidate, at_work):
             return False
         names, held_bytes = list[str](), 0
         for one in unended:
@@ -139,7 +147,7 @@ def joining(room: MemoryRoom, prefix: str = "", *, on_host: bool = True) -> MayJ
         limit_bytes = room.limit_bytes(names, held_bytes)
         return obstacle(member(candidate, begins=not candidate.begun), beside, limit_bytes) is None
 
-    return may_join if room.working_bytes else pays
+    return may_join if room.working_bytes else worth
 
 
 def paced(job: SimulatedJob, pace: Pace, scale: float = 1.0) -> SimulatedJob:

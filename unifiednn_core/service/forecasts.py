@@ -113,11 +113,13 @@ class Forecasts:
         measured = None if self._owner else self._store.measured
         memory = None if report is None else memory_forecast(spec, report, measured)
         room = MemoryRoom() if memory is None else memory_room(memory.document)
+        lanes = rehearsals.lanes_on(spec.lanes, spec.threads, spec.device)
+        by_cpu = rehearsals.judged_by_cpu(lanes, spec.threads, spec.device)
         return JobSet(
             jobs=tuple(jobs),
             basis=basis,
-            lanes=rehearsals.lanes_on(spec.lanes, spec.threads, spec.device),
-            may_join=joining(room, on_host=_on_cpu(spec)),
+            lanes=lanes,
+            may_join=joining(room, on_host=_on_cpu(spec), by_cpu=by_cpu),
             overheads=self._overheads(),
             memory=None if memory is None else _memory_model(spec, memory),
             peaks={} if memory is None else memory.prediction.by_policy,

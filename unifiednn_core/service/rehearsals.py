@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.budget import device_type
-from unifiednn_core.machine.cores import lanes_of
+from unifiednn_core.machine.cores import cores, lanes_of
 from unifiednn_core.machine.devices import best_match, threads_of
 from unifiednn_core.preflight.deadlines import due_at_s
 from unifiednn_core.preflight.forecast import memory_room
@@ -13,7 +13,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.scheduling.rehearsal import Pace, Stretch, joining, pace_of
+from unifiednn_core.scheduling.rehearsal import LEAST_S, SETTLED_STEPS, Pace, Stretch, joining, pace_of
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, is_concurrent
@@ -43,8 +43,11 @@ def rules_of(run: RunRow, rows: Sequence[SubModelRow], prefix: str = "") -> Rule
     if run.mode != HYBRID:  # its scripts run all at once, or one after the other
         lanes = len(rows) if is_concurrent(run.mode) else 1
         return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work, unended: True)
-    on_host = device_type(run.device or run.spec.get("device", "cpu")) == "cpu"
-    return Rules(policy_of(run), known_lanes(run), joining(room_of(run), prefix, on_host=on_host))
+    device, lanes = run.device or run.spec.get("device", "cpu"), known_lanes(run)
+    may_join = joining(
+        room_of(run), prefix, on_host=device_type(device) == "cpu", by_cpu=judged_by_cpu(lanes, run.threads, device)
+    )
+    return Rules(policy_of(run), lanes, may_join)
 
 
 def policy_of(run: RunRow) -> Policy:
@@ -69,6 +72,13 @@ def lanes_on(asked: object, threads: int | None, device: str) -> int:
     return lanes_of(asked if isinstance(asked, int) else "auto", threads or threads_of(device), kind, own_cores)
 
 
+def judged_by_cpu(lanes: int, threads: int | None, device: str) -> bool:
+    """Whether the engine judges company by CPU seconds: on a CPU with a core for each thread of each lane."""
+    place = best_match(device)
+    own_cores = cores() if place is None else len(place.cpus) or cores()
+    return device_type(device) == "cpu" and lanes * (threads or threads_of(device)) <= own_cores
+
+
 def room_of(run: RunRow) -> MemoryRoom:
     """What the memory prediction of a run allows to company; nothing is known without one, or of another version's."""
     try:
@@ -78,7 +88,12 @@ def room_of(run: RunRow) -> MemoryRoom:
 
 
 def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: Pace | None) -> Pace | None:
-    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was."""
+    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was.
+
+    Few and short steps mostly warmed up: then those count that the engine timed after the first one.
+    """
+    if row.step_s and row.steps_done < SETTLED_STEPS and row.service_s < LEAST_S:
+        return Pace(row.step_s)
     stretches = [Stretch(*turn) for turn in turns]
     ended_s = sum(turn.end_s - turn.start_s for turn in turns if turn.submodel == row.name)
     counted = sum(turn.steps for turn in turns if turn.submodel == row.name)

@@ -29,7 +29,6 @@ from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
-from unifiednn_core.spec import split
 from unifiednn_core.spec.devices import matches
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
@@ -156,7 +155,8 @@ class Submissions:
         on_progress: Tell = untold,
     ) -> tuple[RunRow, list[SubModelRow]]:
         """Rows of a new run; raises `BadInput` with all findings."""
-        _require_equal(spec, mode)
+        if mode != HYBRID and any(part.split is not None for part in spec.submodels):
+            return self.baseline(*self.rows(spec, base, HYBRID, on_warnings, on_progress), mode)
         admitted = self.admit(spec, base, mode, on_warnings, on_progress=on_progress)
         resolved, found = admitted.spec, admitted.forecast
         threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
@@ -183,12 +183,12 @@ class Submissions:
         return run, [submodel_row(run.id, place, spec, admitted) for place in range(len(spec.submodels))]
 
     def baseline(self, run: RunRow, rows: Sequence[SubModelRow], mode: Mode) -> tuple[RunRow, list[SubModelRow]]:
-        """Rows of a new baseline of a run. Raises `BadInput` if there is none."""
-        _require_equal(RunSpec.model_validate(run.spec), mode)
+        """Rows of a new baseline of a run, which trains split networks in one piece."""
         baseline, parts = as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
         baseline.submitter = self._actor.id
-        for part, row in zip(parts, rows, strict=True):
-            part.owner = row.owner
+        owners = {row.name: row.owner for row in rows}
+        for part in parts:
+            part.owner = owners[part.name]
         return baseline, parts
 
     def usable_baseline(self, run: RunRow, mode: Mode) -> str | None:
@@ -301,12 +301,6 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
             remedy += " GPUs need the CUDA build of torch."
         findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
     return tuple(findings)
-
-
-def _require_equal(spec: RunSpec, mode: str) -> None:
-    """Raise `BadInput` if plain PyTorch has no equal of what a spec trains."""
-    if mode != HYBRID and (reason := split.why_no_baseline(spec.submodels)) is not None:
-        raise BadInput.of("No baseline", "submodels", reason, "Leave the baselines out, or remove 'split'.")
 
 
 def require_baseline(mode: str) -> None:

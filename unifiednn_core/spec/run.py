@@ -17,6 +17,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
+from unifiednn_core.spec.placement import PlacementSpec, refuse_company, require_private
 from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.spec.transforms import TransformSpecs
 
@@ -40,6 +41,8 @@ RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resid
 PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
 TECHNIQUES_ALONE: Mode = "concurrent-techniques"
 PIPEDREAM: Mode = "concurrent-pipedream"
+PIPEDREAM_STAGES = 4
+"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE, PIPEDREAM)
 
 
@@ -150,9 +153,16 @@ class SubModelSpec(_Part):
     """Which part of a split network this is, counted from 1; None for the network that is joined of them."""
     part_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
     """Name of the network that the part belongs to."""
+    placement: PlacementSpec | None = None
+    """Several devices for its network, each with a limit of memory."""
     owner: Annotated[str, Field(min_length=1, max_length=320)] | None = None
     """Owner of the sub-model, set by an operator; by default the owner of the model file."""
     hyperparameters: Hyperparameters = Hyperparameters()
+
+    @model_validator(mode="after")
+    def _may_be_placed(self) -> Self:
+        refuse_company(self.placement, self.hyperparameters, split=self.split is not None)
+        return self
 
     @property
     def joins(self) -> bool:
@@ -254,6 +264,7 @@ class RunSpec(_Part):
     @model_validator(mode="after")
     def _parts_of_splits(self) -> Self:
         splits.require_parts(self.submodels)
+        require_private(self.submodels, self.hybrid)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:

@@ -106,14 +106,23 @@ def waits_for(submodel: Any) -> tuple[str, ...]:
     return parts_of(submodel.part_of, submodel.split)[: submodel.part - 1]
 
 
-def why_no_baseline(submodels: Iterable[Any]) -> str | None:
-    """Sentence that says why plain PyTorch has no equal of these sub-models of a `RunSpec`; None if it has."""
-    name = next((one.name for one in submodels if one.split is not None), None)
-    if name is None:
-        return None
-    return (
-        f"{name} is split: plain PyTorch has no equal of its parts. Compare it with a run of the network in one piece."
-    )
+def in_one_piece(submodels: Iterable[Any]) -> tuple[Any, ...]:
+    """Sub-models of a `RunSpec` as a baseline trains them: a split network end to end, and none of its parts.
+
+    Its hyper-parameters are those that were given, which the last part has.
+    """
+    known = {one.name: one for one in submodels}
+
+    def whole(one: Any) -> Any:
+        last = known[parts_of(one.name, one.split)[-1]]
+        return one.model_copy(update={"split": None, "hyperparameters": last.hyperparameters})
+
+    return tuple(whole(one) if one.split is not None else one for one in known.values() if one.part is None)
+
+
+def split_in(spec: Mapping[str, Any]) -> dict[str, int | None]:
+    """Split networks of a stored spec and their parts, by name: which part of its network it is, None for a network."""
+    return {str(one.get("name")): one.get(PART) for one in spec.get("submodels", ()) if one.get(SPLIT) is not None}
 
 
 def _asks(one: object) -> bool:

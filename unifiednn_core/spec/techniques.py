@@ -11,6 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+MOST_DEVICES = 64
+"""Logical devices of one sub-model."""
+
 
 class Technique(BaseModel):
     """What all techniques have in common."""
@@ -152,7 +155,7 @@ class VirtualNodes(Technique):
     shares: list[Annotated[int, Field(ge=1, le=10_000_000)]] | Literal["measured"] | None = None
     """Size of each share in proportion to the others, by default equal ones. `measured`: such that the devices end a
     step together; the check writes them."""
-    devices: Annotated[int, Field(ge=1, le=64)] = 1
+    devices: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = 1
     """Logical devices at first. Node i belongs to device i modulo devices. They compute at once if the network neither
     draws random numbers nor has buffers such as those of batch normalisation, else in turn."""
 

@@ -116,7 +116,7 @@ def holder_text(hybrid: ListedHybrid, until: str | None) -> str:
     if len(names) > MOST_NAMES:
         who += tr(" and {count} more", count=len(names) - MOST_NAMES)
     if until is None:
-        return tr("{device} trains {who}; nobody knows until when yet.", device=hybrid.device, who=who)
+        return tr("{device} trains {who}; its end is not known yet.", device=hybrid.device, who=who)
     return tr("{device} trains {who}, until {moment}.", device=hybrid.device, who=who, moment=until)
 
 

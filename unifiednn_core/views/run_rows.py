@@ -23,7 +23,6 @@ from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.run import CheckpointSpec, EarlyStopping, PolicySpec
-from unifiednn_core.spec.techniques import stored_nodes
 from unifiednn_core.store.commands import OF_A_BASELINE, brief_of
 from unifiednn_core.store.schema import (
     HYBRID,
@@ -43,7 +42,7 @@ from unifiednn_core.views.event_text import command_text, event_text
 from unifiednn_core.views.memory import breakdown_of, marks_of, with_gaps
 from unifiednn_core.views.people import view_of
 from unifiednn_core.views.standing import line_of
-from unifiednn_core.views.techniques import used
+from unifiednn_core.views.techniques import nodes_of, used
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -442,8 +441,8 @@ def _submodel_view(
         "techniques": used(asked) if run.mode == HYBRID else (),
         **{name: asked[name] for name in _SHOWN_HYPERPARAMETERS if name in asked},
     }
-    if run.mode == HYBRID and (nodes := stored_nodes(asked)):
-        values["batch_split"] = nodes["nodes"]
+    if run.mode == HYBRID and (nodes := nodes_of(asked)) is not None:
+        values |= {"nodes": nodes, "batch_split": nodes.count}
     if history is not None:
         steps, epochs = history.steps.get(row.name, ()), history.epochs.get(row.name, ())
         lost = [list(tail) for _, tail in groupby(history.lost_steps.get(row.name, ()), attrgetter("attempt"))]

@@ -11,7 +11,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
 from unifiednn_core.views.memory import Mark, MemoryBreakdown
-from unifiednn_core.views.techniques import Used
+from unifiednn_core.views.techniques import Nodes, Used
 
 SHOWN_TURNS = 2000
 """Most turns of a view: the latest."""
@@ -132,6 +132,8 @@ class SubModelView:
     """Parts of a batch, or its virtual nodes."""
     techniques: tuple[Used, ...] = ()
     """Ways in which it trains in less memory; empty in lists of runs."""
+    nodes: Nodes | None = None
+    """Its virtual nodes; None without any, and in lists of runs."""
     redone_steps: int = 0
     """Void steps: lost with a worker, or trained again after a retry. They count nowhere."""
     # Curves over epochs trained (a fraction inside an epoch); filled by `observe`, empty in lists of runs.

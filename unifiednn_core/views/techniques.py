@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import SubModelReport
-from unifiednn_core.spec.techniques import AnyTechnique, Technique, name_of
+from unifiednn_core.spec.techniques import AnyTechnique, Technique, name_of, stored_nodes
 
 _LIST: TypeAdapter[list[AnyTechnique]] = TypeAdapter(list[AnyTechnique])
 
@@ -51,6 +51,43 @@ def _used(technique: Technique) -> Used:
     given = technique.model_dump(mode="json", exclude_defaults=True)
     parameters = ", ".join(f"{name}: {json.dumps(value)}" for name, value in given.items() if name != "name")
     return Used(name_of(type(technique)), technique.title, parameters, technique.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Virtual nodes of a sub-model, and the logical devices that compute them."""
+
+    count: int
+    shares: tuple[int, ...] | None
+    """In proportion to each other; None if they are equal."""
+    devices: int
+
+
+def nodes_of(hyperparameters: Mapping[str, Any]) -> Nodes | None:
+    """Virtual nodes of hyper-parameters as a stored spec has them; None without any, and while they are open."""
+    asked = stored_nodes(hyperparameters)
+    count, shares = asked.get("nodes"), asked.get("shares")
+    if not isinstance(count, int) or isinstance(shares, str):
+        return None
+    return Nodes(count, None if shares is None else tuple(shares), asked.get("devices", 1))
+
+
+def nodes_text(count: int, shares: Sequence[int] | None) -> str:
+    """How virtual nodes cut a batch: "8 virtual nodes", "3 virtual nodes, shares 5:2:1"."""
+    words = tr("1 virtual node") if count == 1 else tr("{count} virtual nodes", count=f"{count:,}")
+    return f"{words}, {tr('shares {shares}', shares=':'.join(map(str, shares)))}" if shares else words
+
+
+def chosen_text(report: SubModelReport) -> str:
+    """Virtual nodes that the check chose, where the spec left them open; else empty."""
+    if (nodes := report.nodes) is None:
+        return ""
+    return tr("the check chose {nodes}", nodes=nodes_text(nodes.nodes, nodes.shares))
+
+
+def checked_text(report: SubModelReport) -> str:
+    """What a check found about the techniques of a sub-model, in one line; empty if that is nothing."""
+    return "; ".join(text for text in (chosen_text(report), saving_text(report)) if text)
 
 
 def lossy_of(spec: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -119,6 +119,20 @@ def test_the_concurrent_baseline_pays_for_every_process_and_the_sequential_one_f
     assert sums == [sum(alone), max(alone)]
 
 
+@pytest.mark.parametrize("mode", ["concurrent", "sequential"])
+def test_a_baseline_needs_the_memory_of_steps_without_techniques(mode: str) -> None:
+    def baseline(*parts: Part) -> int:
+        return baseline_bytes(parts, mode, device_type="cuda", context_bytes=CONTEXT)
+
+    plain, nodes = part("a", batch=64), part("a", batch=64, split=8, measured_bytes=9 * MIB)
+    with_nodes = nodes.model_copy(update={"plain": plain.need})
+    assert baseline(with_nodes, part("b")) == baseline(plain, part("b")) > baseline(nodes, part("b"))
+    assert predicted([with_nodes]) == predicted([nodes]), "the hybrid uses them"
+    smaller = with_nodes.changed(batch_size=16)
+    assert baseline(smaller) == baseline(part("a", batch=16))
+    assert Part.model_validate_json(with_nodes.model_dump_json()) == with_nodes
+
+
 @given(hybrids(), POLICIES, DEVICES)
 def test_a_hybrid_needs_at_least_what_each_needs_alone_and_what_the_paper_says(
     parts: tuple[Part, ...], policy: str, device: str

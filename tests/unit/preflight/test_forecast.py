@@ -13,7 +13,7 @@ from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight import forecast as room
 from unifiednn_core.preflight.estimate import CONTEXT_BYTES, FIRST_STEP_BYTES, SCRIPT_BYTES, context_key
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, parts_of
-from unifiednn_core.preflight.report import CheckReport, ResolvedFile, SubModelReport
+from unifiednn_core.preflight.report import CheckReport, ResolvedFile, SubModelReport, WithoutTechniques
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.spec.run import Mode, RunSpec, parse_run
 from unifiednn_core.store import Store
@@ -123,6 +123,22 @@ def applied(asked: RunSpec, finding: Finding) -> RunSpec:
         [part] = [part for part in document["submodels"] if part["name"] == name]
         part["hyperparameters"][entry] = int(value)
     return parse_run(document)
+
+
+def test_a_baseline_is_refused_for_the_memory_of_steps_without_techniques(store: Store) -> None:
+    asked = spec(names=["large"])
+    facts = report(asked)
+    plain = need(batch=320, weights=WEIGHTS["large"], optimizer=2 * WEIGHTS["large"])
+    without = {"large": facts.submodels["large"].model_copy(
+        update={"without_techniques": WithoutTechniques(memory=plain, without_one={})}
+    )}  # fmt: skip
+    known = facts.model_copy(update={"submodels": without})
+    enough = found(store, asked).prediction.peak_bytes + 60 * MIB
+    limited = asked.model_copy(update={"memory_limit_bytes": enough})
+    told = {mode: forecast(limited, known, store.measured, mode=mode) for mode in ("hybrid", "sequential")}
+    assert {mode: one is not None and bool(one.findings) for mode, one in told.items()} == {
+        "hybrid": False, "sequential": True,
+    }  # fmt: skip
 
 
 def test_company_is_predicted_and_never_needs_more_than_the_limit(store: Store) -> None:

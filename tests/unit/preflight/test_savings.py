@@ -35,16 +35,17 @@ def trial_of(network: nn.Module, *techniques: object) -> Trial:
     return Trial(SubModelSpec.model_validate(document), definition(network), DATA, None)
 
 
-def transient(trial: Trial, tried: Tried) -> int:
-    return measure(trial, tried, "cpu", ["d"]).transient_bytes
+def measured(trial: Trial, tried: Tried) -> MemoryNeed:
+    return measure(trial, tried, "cpu", ["d"])
 
 
 def test_what_a_technique_saves_is_the_difference_to_a_step_without_it():
     trial = trial_of(convolutions(), "compression")
     tried = dry_run(trial)
-    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
     plain = trial_of(convolutions())
-    assert found.transient_bytes == transient(plain, dry_run(plain)) > 1.1 * memory.transient_bytes
+    assert found.memory == measured(plain, dry_run(plain))
+    assert found.transient_bytes > 1.1 * memory.transient_bytes
     assert found.without_one == {"compression": found.transient_bytes}
     assert savings.useless(trial, memory, found) == []
 
@@ -52,10 +53,11 @@ def test_what_a_technique_saves_is_the_difference_to_a_step_without_it():
 def test_a_technique_without_use_is_told_with_the_remedy():
     trial = trial_of(smooth(), "compression")
     tried = dry_run(trial)
-    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
     [told] = savings.useless(trial, memory, found)
     assert (told.severity, told.remedy) == ("warning", "Leave it out.")
     assert told.field == "submodels.one.hyperparameters.techniques"
+    assert told.fix is not None and (told.fix.verb, told.fix.value) == ("remove", "compression")
     assert told.message.startswith("Activation compression ")
 
 
@@ -63,7 +65,7 @@ def test_dropit_promises_nothing_where_relu_keeps_what_it_drops():
     def told(**asked: object) -> list[tuple[str, str]]:
         trial = trial_of(convolutions(), {"name": "dropit", "keep": 0.1, **asked})
         tried = dry_run(trial)
-        memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+        memory, found = measured(trial, tried), savings.without(trial, tried, measured)
         return [(one.message, one.remedy) for one in savings.useless(trial, memory, found)]
 
     [(message, remedy)] = told(form="published")
@@ -84,7 +86,7 @@ def test_what_saves_between_turns_is_not_judged_by_a_step(saves, told, monkeypat
     trial = trial_of(smooth(), "compression")
     tried = dry_run(trial)
     monkeypatch.setattr(type(trial.spec.hyperparameters.techniques[0]), "saves", saves)
-    memory, found = measure(trial, tried, "cpu", ["d"]), savings.without(trial, tried, transient)
+    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
     assert len(savings.useless(trial, memory, found)) == told
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, Took
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.peaks import Fall
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.rehearsal import (
@@ -83,6 +84,22 @@ def test_who_is_left_alone_is_fast_again():
 def test_company_that_does_not_pay_is_not_kept(slowdown, beside):
     jobs = [SimulatedJob(name=name, steps_per_epoch=10, slowdown=slowdown) for name in "ab"]
     assert (2 in {turn.lane for turn in simulate(jobs, RoundRobin(), lanes=2)}) is beside
+
+
+@given(st.floats(1.3, 1.9), st.booleans())
+def test_company_that_waits_for_a_core_is_simulated_as_the_engine_judges_it(slowdown, by_cpu):
+    """The engine asks who had no core; such a wait lengthens the steps of the policy's choice and parts nobody."""
+    rates, both = Rates(cpu_tells=by_cpu, own_cores=by_cpu), frozenset("ab")
+    for name in "ab":
+        rates.add(name, frozenset(name), Took(seconds=2.0, cpu_s=2.0, steps=20))
+        rates.add(name, both, Took(seconds=2.0 * slowdown, cpu_s=2.0, waited_s=2.0 * (slowdown - 1), steps=20))
+    first, second = (
+        Member(name=name, priority=at, working_bytes=1, shares_randomness=False) for at, name in enumerate("ab")
+    )
+    jobs = [SimulatedJob(name=name, priority=at, steps_per_epoch=10, slowdown=slowdown) for at, name in enumerate("ab")]
+    turns = simulate(jobs, FirstComeFirstServed(), lanes=2, may_join=joining(MemoryRoom(), by_cpu=by_cpu))
+    beside = 2 in {turn.lane for turn in turns}
+    assert beside is by_cpu is (rates.objection(both, first, second) is None)
 
 
 def test_memory_keeps_company_away():

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.run import RunSpec, parse_run
-from unifiednn_core.spec.split import RECOVERY_SHARE, waits_for, why_no_baseline
+from unifiednn_core.spec.split import RECOVERY_SHARE, in_one_piece, split_in, waits_for
 
 NETWORK: dict[str, Any] = {
     "name": "mlp", "model": "m", "train_data": "t", "split": {"at": ["2", "4"]},
@@ -33,7 +33,6 @@ def test_a_split_network_becomes_its_parts_and_the_network_that_waits_for_them()
     assert whole.hyperparameters.lr_scheduler is None
     assert waits_for(whole) == ("mlp-1", "mlp-2", "mlp-3")
     assert [waits_for(one) for one in (*coded, last)] == [(), (), ()]
-    assert why_no_baseline(spec.submodels) is not None
 
 
 def test_parts_that_learn_from_outputs_wait_for_those_before_them() -> None:
@@ -45,7 +44,15 @@ def test_parts_that_learn_from_outputs_wait_for_those_before_them() -> None:
 def test_a_spec_that_was_read_stays_as_it_is() -> None:
     spec = of()
     assert parse_run(json.loads(spec.to_json())) == spec
-    assert why_no_baseline(of(split=None).submodels) is None
+
+
+@pytest.mark.parametrize("recovery_epochs", [0, 3])
+def test_in_one_piece_a_network_is_the_one_that_was_asked_for(recovery_epochs: int) -> None:
+    spec = of(split={"at": ["2", "4"], "recovery_epochs": recovery_epochs})
+    assert in_one_piece(spec.submodels) == of(split=None).submodels
+    assert in_one_piece(of(split=None).submodels) == of(split=None).submodels
+    assert split_in(json.loads(spec.to_json())) == {"mlp-1": 1, "mlp-2": 2, "mlp-3": 3, "mlp": None}
+    assert split_in(json.loads(of(split=None).to_json())) == {}
 
 
 def test_each_member_of_a_sweep_is_split() -> None:

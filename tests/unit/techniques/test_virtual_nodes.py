@@ -21,6 +21,7 @@ from unifiednn_core.engine.orders import SetDevices
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
+from unifiednn_core.formats.architectures import registry
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.spec.run import CheckpointSpec
@@ -49,24 +50,27 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
+def learner_of(module: nn.Module, data: Dataset, techniques: Sequence[dict[str, Any]]) -> EagerLearner:
+    asked = Hyperparameters.model_validate({"batch_size": BATCH, "techniques": list(techniques)})
+    lease = ResidentData(CPU).hold("train", lambda: data)
+    return EagerLearner(
+        Step(), asked, module, nn.CrossEntropyLoss(), list(module.parameters()), lease, Randomness(module, 0, CPU),
+        techniques=built(asked.techniques),
+    )  # fmt: skip
+
+
 def taken(
     techniques: Sequence[dict[str, Any]] = (), samples: int = BATCH, *, counted: bool = False
 ) -> tuple[list[Tensor], int]:
     """Gradients of a step, in float64, and the most bytes of it alive at once, without data and weights."""
-    asked = Hyperparameters.model_validate({"batch_size": BATCH, "techniques": list(techniques)})
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(BATCH, 1, 24, 24, generator=generator)
     targets = torch.randint(0, 10, (BATCH,), generator=generator)
     data = Dataset.of(inputs=inputs, targets=targets)
-    lease = ResidentData(CPU).hold("train", lambda: data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = network()
-    trained = list(module.parameters())
-    learner = EagerLearner(
-        Step(), asked, module, nn.CrossEntropyLoss(), trained, lease, Randomness(module, 0, CPU),
-        techniques=built(asked.techniques),
-    )  # fmt: skip
+    trained, learner = list(module.parameters()), learner_of(module, data, techniques)
     live = LiveBytes()
     live.track([*trained, *data.entries.values()])
     before = live.current_bytes
@@ -112,6 +116,48 @@ def test_a_step_needs_the_memory_of_its_largest_share(count: int) -> None:
             < taken([nodes(count, unequal)], counted=True)[1]
             <= 1.25 * 3 / sum(unequal) * whole_bytes
         )
+
+
+class BesideGradients(list[int]):
+    """Bytes after each operator without those of the gradients that are in `.grad` then."""
+
+    def __init__(self, trained: Sequence[nn.Parameter]) -> None:
+        super().__init__()
+        self.trained = trained
+
+    def append(self, size_bytes: int) -> None:
+        super().append(size_bytes - sum(one.grad.nbytes for one in self.trained if one.grad is not None))
+
+
+def transient_of_a_resnet18(techniques: Sequence[dict[str, Any]] = ()) -> int:
+    """Most bytes of a step besides weights, gradients and data."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = registry.build("resnet18", {"width": 16, "classes": 10, "imagenet_stem": False})
+    data = Dataset.of(inputs=torch.ones(BATCH, 3, 16, 16), targets=torch.arange(BATCH) % 10)
+    live, learner = LiveBytes(), learner_of(module, data, techniques)
+    live.track([*module.parameters(), *module.buffers(), *data.entries.values()])
+    before, live.timeline = live.current_bytes, BesideGradients(learner.trained)
+    with live:
+        learner([torch.arange(BATCH)])
+    return max(live.timeline) - before
+
+
+def held_apart(self: EagerLearner, given: Any, share: float | None, ignored: int | None) -> Any:
+    """Learn a part as several devices do, which have all of its gradients before the first is added."""
+    outputs, loss = self._forward(given, share)
+    add_gradients(self.trained, torch.autograd.grad(loss, self.trained))
+    return self._scored(given, outputs, loss, ignored)
+
+
+def test_a_resnet18_needs_the_memory_of_a_share_besides_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_bytes = transient_of_a_resnet18()
+    for count in (2, 4, 8):
+        assert transient_of_a_resnet18([nodes(count)]) <= 1.25 / count * whole_bytes
+    monkeypatch.setattr(EagerLearner, "_learn", held_apart)
+    assert transient_of_a_resnet18([nodes(8)]) > 1.25 / 8 * whole_bytes, (
+        "gradients of a share, all at once, are noticed"
+    )
 
 
 class Meeting(nn.CrossEntropyLoss):

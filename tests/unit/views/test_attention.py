@@ -87,7 +87,7 @@ def test_a_holder_is_named_with_its_end() -> None:
     assert attention.ends_of(hybrid) == Estimate(90, 80, 100) and attention.progress_of(hybrid) == 0.5
     assert attention.holder_text(hybrid, "about 14:32") == "cpu trains demo, other, until about 14:32."
     unknown = replace(hybrid, members=(replace(member, ends_in_s=None),))
-    assert attention.ends_of(unknown) is None and "nobody knows" in attention.holder_text(unknown, None)
+    assert attention.ends_of(unknown) is None and "not known yet" in attention.holder_text(unknown, None)
     many = replace(hybrid, members=tuple(replace(member, run_name=f"n{at}") for at in range(7)))
     assert "n0, n1, n2 and 4 more" in attention.holder_text(many, None)
     assert attention.holder_text(replace(hybrid, members=()), None) == "cpu is about to be free."

@@ -127,7 +127,16 @@ def _signs(events: Sequence[Mark]) -> str:
 
 
 def document(view: RunView, charts: Sequence[Chart], baselines: Sequence[RunView] = ()) -> dict[str, Any]:
-    """The board as JSON; `revision` of a chart changes with its content."""
+    """The board of a run as JSON."""
+    launched_at_s = view.launched_at_s or view.started_at_s
+    launch_ms = None if launched_at_s is None else 1000 * launched_at_s
+    return of_charts(view.run_id, charts, chips(view, baselines), launch_ms)
+
+
+def of_charts(
+    name: str, charts: Sequence[Chart], shown_chips: Sequence[Chip] = (), launch_ms: float | None = None
+) -> dict[str, Any]:
+    """A board as JSON; `revision` of a chart changes with its content."""
     drawn: list[dict[str, Any]] = []
     for chart in charts:
         figure, meta = chart.figure, chart.figure["layout"].get("meta", {})
@@ -136,12 +145,10 @@ def document(view: RunView, charts: Sequence[Chart], baselines: Sequence[RunView
                  "note": meta.get("note", ""), "key": meta.get("key", []), "below": chart.note}  # fmt: skip
         revision = zlib.crc32(json.dumps([shown, figure], separators=(",", ":")).encode())
         drawn.append(shown | {"figure": figure, "revision": revision})
-    launched_at_s = view.launched_at_s or view.started_at_s
-    shown_chips: list[Chip] = chips(view, baselines)
     return {
-        "run": view.run_id,
-        "launchMs": None if launched_at_s is None else 1000 * launched_at_s,
-        "chips": shown_chips,
+        "run": name,
+        "launchMs": launch_ms,
+        "chips": list(shown_chips),
         "charts": drawn,
         "words": {name: tr(text) for name, text in WORDS.items()},
     }

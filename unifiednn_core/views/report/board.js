@@ -217,9 +217,14 @@ class Board {
       openValues(this.board, chart, made.data, axisOf(chart, this.choices));
     };
     const title = el("h3", {}, ...(charts.length > 1 ? cell.tabs : [charts[0].title]));
+    this.label(cell, this.chartOf(cell));
     cell.head.replaceChildren(title, cell.note, cell.values);
     cell.node.classList.toggle("u-wide", charts[0].wide);
     return cell;
+  }
+
+  label(cell, chart) {
+    cell.values.setAttribute("aria-label", this.board.words.valuesOf.replace("{chart}", chart.title));
   }
 
   chartOf(cell) {
@@ -261,7 +266,7 @@ class Board {
     const { data, layout, log } = drawn(chart, this.board, this.choices, this.zoomOf(chart), cell.plot.clientWidth);
     cell.plot.style.height = `${layout.height}px`;
     cell.plot.setAttribute("aria-label", chart.label);
-    cell.values.setAttribute("aria-label", words.valuesOf.replace("{chart}", chart.title));
+    this.label(cell, chart);
     const automatic = this.choices.scale === "auto" && log ? words.isLog : "";
     cell.note.textContent = [plainText(chart.note), automatic].filter(Boolean).join(", ");
     if (chart.name.startsWith("loss") && this.automatic) this.automatic.textContent = log ? words.isLog : words.isLinear;

@@ -1,0 +1,70 @@
+"""The placement of a sub-model: on how many devices its network runs, and what each may need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.placement import MOST_DEVICES, PLAN
+from unifiednn_core.views import markup
+
+HELP = (
+    "Lets each operator of the network run on one of several devices, none of which needs more than its limit. The "
+    "check decides where, and shows it. The bits stay the same. Logical devices share the memory of the run's device."
+)
+CLAIM_HELP = "The run holds so many devices of one kind, such as GPUs, while it trains, and waits until they are free."
+CAP_HELP = "For weights, gradients, optimizer state and activations. One number for all, or one for each with commas."
+
+SCHEDULE_HELP = (
+    "GPUs of its own are then at work at once. It needs a batch split; the bits are those without a schedule."
+)
+SCHEDULES = {
+    None: "One after the other",
+    "gpipe": "GPipe: all forward, then all back",
+    "1f1b": "1F1B: as many under way as devices",
+}
+
+
+def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
+    """Draw the form seeded with a placement; returns the one that it now says, None for none."""
+    with st.expander(tr("Several devices"), icon=":material/account_tree:", expanded=bool(seed)):
+        st.html(markup.small(tr(HELP)))
+        one, two = st.columns([1, 2], vertical_alignment="bottom")
+        devices = one.number_input(tr("Devices"), 1, MOST_DEVICES, seed.get("devices", 1), key=f"{key}-devices")
+        typed = two.text_input(
+            tr("Limit of each device (MiB)"), _text(seed.get("cap_mib")), key=f"{key}-cap", help=tr(CAP_HELP),
+            placeholder=tr("none"), disabled=devices == 1,
+        )  # fmt: skip
+        left, right = st.columns([1, 2], vertical_alignment="bottom")
+        own = left.checkbox(
+            tr("Devices of its own"), seed.get("claim", False), key=f"{key}-claim", help=tr(CLAIM_HELP),
+            disabled=devices == 1,
+        )  # fmt: skip
+        known = list(SCHEDULES).index(seed.get("schedule"))
+        schedule = right.selectbox(
+            tr("Order of the parts of a batch"), list(SCHEDULES), known, lambda one: tr(SCHEDULES[one]),
+            key=f"{key}-schedule", help=tr(SCHEDULE_HELP), disabled=devices == 1,
+        )  # fmt: skip
+    if devices == 1 and seed.get("devices") != 1:
+        return None
+    cap = _caps(typed)
+    said: dict[str, Any] = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
+    said |= {"claim": own} if own or "claim" in seed else {}
+    said |= {"schedule": schedule} if schedule else {}
+    same = (devices, cap, schedule) == tuple(map(seed.get, ("devices", "cap_mib", "schedule")))
+    return said | ({PLAN: seed[PLAN]} if same and PLAN in seed else {})
+
+
+def _text(cap: Any) -> str:
+    known = cap if isinstance(cap, list) else [] if cap is None else [cap]
+    return ", ".join(f"{one:g}" if isinstance(one, float | int) else str(one) for one in known)
+
+
+def _caps(typed: str) -> Any:
+    """The numbers, or what was typed where it is none: the check of the spec says so."""
+    try:
+        caps = [float(one) for one in typed.split(",") if one.strip()]
+    except ValueError:
+        return typed
+    return None if not caps else caps[0] if len(caps) == 1 else caps
