@@ -37,7 +37,7 @@ def check_placement(trial: Trial, tried: Tried, device_type: str) -> tuple[Trial
     except OutOfTime:
         message = f"No placement was found within {PLACE_CPU_S:g} s of processor time."
         raise trial.refusal("Placement", "placement", message, "Remove 'placement', or give looser limits.") from None
-    if found is None:
+    if found is None or found.ops is None:
         return trial, None
     other = replace(trial, definition=found.of(trial.definition))
     if not has_same_bits(trial, other, tried):
@@ -46,7 +46,7 @@ def check_placement(trial: Trial, tried: Tried, device_type: str) -> tuple[Trial
         raise trial.refusal("Placement", "placement", message, "Remove 'placement'.")
     found.apply(tried.module)
     plan = _short(planned(found.graph, found.ops, asked.caps_bytes))
-    return other, PlacementReport(runs=runs_of(found.ops.device_of), plan=plan)
+    return other, PlacementReport(runs=runs_of(found.device_of), plan=plan)
 
 
 def need_of_each(need: MemoryNeed, trial: Trial, report: PlacementReport | None, device_type: str) -> MemoryNeed:
