@@ -51,6 +51,7 @@ def refused(service: Service, spec: RunSpec) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Service, demo: RunSpec) -> None:
     report = idle.runs.check(demo)
     assert not report.has_errors and report.prediction is not None
@@ -172,6 +173,7 @@ def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
     assert states == {good.name: State.COMPLETED, bad.name: State.FAILED}
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:
     measured = []
     for name in ("first", "again"):
@@ -183,6 +185,7 @@ def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Se
     assert measured == [[False], [True]]
 
 
+@pytest.mark.slow
 def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_change(
     idle: Service, demo: RunSpec
 ) -> None:

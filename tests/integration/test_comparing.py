@@ -68,6 +68,7 @@ def test_an_equal_baseline_is_taken_instead_of_a_new_one(idle: Service, spec: Ru
     assert [run.mode for run in idle.runs.runs()].count("concurrent") == 2
 
 
+@pytest.mark.slow
 def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
     run_id = idle.runs.submit(spec)
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")
@@ -75,6 +76,7 @@ def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
     assert idle.comparisons.start_baseline(run_id, "concurrent") != baseline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.STOPPING])
 def test_a_baseline_that_lacks_a_sub_model_is_run_again(idle: Service, spec: RunSpec, state: State) -> None:
     run_id = idle.runs.submit(spec)
@@ -146,6 +148,7 @@ def test_an_unknown_kind_of_baseline_is_refused_before_anything_is_queued(idle: 
     assert idle.runs.runs() == ()
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_baseline_is_that_of_its_hybrid(idle: Service, spec: RunSpec) -> None:
     run_id = idle.runs.submit(spec)
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")

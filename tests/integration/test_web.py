@@ -295,6 +295,7 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_50_megabytes_up_and_down_need_no_memory(web, trained, tmp_path):
     path = tmp_path / "large.safetensors"
     save_file(data_of(48_000), path)
