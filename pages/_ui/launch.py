@@ -167,10 +167,9 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
     if rows := device_rows(report.submodels):
         st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
-        devices = markup.frame(rows)
         sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
-        caption = wording.count_text(len(devices), "device")
-        st.html(markup.table(caption, devices, {tr("Sub-model"): markup.bold}, right=sizes))
+        caption = wording.count_text(len(rows), "device")
+        st.html(markup.table(caption, rows, {tr("Sub-model"): markup.bold}, right=sizes))
         charts.of_check(plans(report.submodels))
     if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
         st.html(markup.section(tr("Techniques"), tr("measured with and without them")))

@@ -42,7 +42,7 @@ def subgraph(
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class GraphPart:
     """Operators of a graph that follow one another, and the names of the values that they take and return."""
 
     module: fx.GraphModule
@@ -50,10 +50,10 @@ class Stretch:
     outputs: tuple[str, ...]
     """Empty for the last one, which returns what the network returns."""
     last_used: tuple[str, ...]
-    """Inputs that no later stretch needs."""
+    """Inputs that no later part needs."""
 
 
-def stretches(network: nn.Module, graph: fx.Graph, cuts: Sequence[int], class_name: str) -> list[Stretch]:
+def graph_parts(network: nn.Module, graph: fx.Graph, cuts: Sequence[int], class_name: str) -> list[GraphPart]:
     """Cut a graph over the weights of a network before these of its operators."""
     nodes, end = [node for node in graph.nodes if node.op == "call_function"], graph.output_node()
     ranges = [nodes[first:behind] for first, behind in pairwise((0, *cuts, len(nodes)))]
@@ -66,13 +66,13 @@ def stretches(network: nn.Module, graph: fx.Graph, cuts: Sequence[int], class_na
             for reader in read[node] - {place.get(node)}:
                 inputs[reader].append(node)
 
-    def made(number: int) -> Stretch:
+    def made(number: int) -> GraphPart:
         given = {node: node.name for node in inputs[number]}
         outputs = [node for node in ranges[number] if max(read[node], default=0) > number]
         returned = end.args[0] if number == last else tuple(outputs)
         module = subgraph(network, ranges[number], given, returned, class_name)
         last_used = (node.name for node in given if max(read[node]) == number)
-        return Stretch(module, tuple(given.values()), tuple(node.name for node in outputs), tuple(last_used))
+        return GraphPart(module, tuple(given.values()), tuple(node.name for node in outputs), tuple(last_used))
 
     return [made(number) for number in range(len(ranges))]
 

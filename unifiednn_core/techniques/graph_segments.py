@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from unifiednn_core.formats.draws import graphs_of
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.formats.subgraph import Stretch, changed_by, given_to, nodes_in, schema_of, stretches
+from unifiednn_core.formats.subgraph import GraphPart, changed_by, given_to, graph_parts, nodes_in, schema_of
 from unifiednn_core.techniques.segments import even_cuts
 
 # Operators that may return their input itself although their schema does not say so.
@@ -29,7 +29,7 @@ _Kind = Literal["tensor", "several", "value"]
 class Piece:
     """One segment with its guard."""
 
-    part: Stretch
+    part: GraphPart
     guard: GraphGuard
     buffers: tuple[str, ...]
 
@@ -44,10 +44,10 @@ def pieces_of(network: fx.GraphModule, segments: int | None) -> list[Piece]:
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     operators = sum(_kind(node) != "value" and node.target is not operator.getitem for node in nodes)
     cuts = even_cuts(_allowed(graph, nodes), len(nodes), segments or max(2, isqrt(operators)))
-    return [_piece(network, part) for part in stretches(network, graph, cuts, "ExportedSegment")]
+    return [_piece(network, part) for part in graph_parts(network, graph, cuts, "ExportedSegment")]
 
 
-def _piece(network: fx.GraphModule, part: Stretch) -> Piece:
+def _piece(network: fx.GraphModule, part: GraphPart) -> Piece:
     buffers = tuple(name for name, _ in part.module.named_buffers(remove_duplicate=False))
     for tensors in ("_parameters", "_buffers", "_modules"):  # one module with many graphs
         part.module.__dict__[tensors] = network.__dict__[tensors]

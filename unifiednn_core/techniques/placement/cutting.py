@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch.autograd.function import FunctionCtx
 
-from unifiednn_core.formats.subgraph import Stretch, changed_by, stretches
+from unifiednn_core.formats.subgraph import GraphPart, changed_by, graph_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class CutGraph:
     """A whole graph: the devices of its inputs by their names, and its parts, each on one device."""
 
     inputs: Mapping[str, int]
-    parts: tuple[Stretch, ...]
+    parts: tuple[GraphPart, ...]
     codegen: Any
     """Of the graph; says how its inputs and outputs are nested."""
 
@@ -63,7 +63,7 @@ def cut(
                 changes[owner] = changes.get(owner, 0) + 1
     inputs = {made[node].name: device_of[node.name] for node in graph.find_nodes(op="placeholder")}
     cuts = [at for at in range(1, len(on)) if on[at] != on[at - 1]]
-    return CutGraph(inputs, tuple(stretches(module, whole, cuts, "Part")), graph._codegen)
+    return CutGraph(inputs, tuple(graph_parts(module, whole, cuts, "Part")), graph._codegen)
 
 
 class _Hop(torch.autograd.Function):
