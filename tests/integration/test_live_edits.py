@@ -152,6 +152,7 @@ def test_a_discarded_run_leaves_no_models(product: Product) -> None:
     assert [path for path in kept if path.suffix in (".safetensors", ".zip", ".pt2")] == []
 
 
+@pytest.mark.slow
 def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "priority"})
     product.service.runs.set_priority(product.run_id, "transformer", 0)
