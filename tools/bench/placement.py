@@ -263,6 +263,7 @@ def described(rows: Sequence[PlacedRow], larger: Sequence[LargeRow]) -> dict[str
         "notes": [
             f"Promised: a makespan of at most {MOST_OF_BOUND} of max(critical path, work / devices), no peak above its "
             "limit, and the bits of outputs, gradients and buffers. Peaks are those of the liveness model.",
+            "Operators are measured by the clock: on a busy machine their seconds, and so balance and makespans, vary.",
             "Such networks are nearly chains, so a batch gets hardly faster on several devices; its memory is shared "
             f"out. Stages are for {MICRO_BATCHES} micro-batches, by perfect balance.",
             *(f"{name}: {reading}. Critical path: {path:.0%} of the work." for name, reading, path in readings),
