@@ -31,6 +31,7 @@ from unifiednn_core.preflight.report import (
     CheckProgress,
     CheckReport,
     FileReport,
+    PlacementReport,
     ResolvedFile,
     SubModelReport,
     Tell,
@@ -61,6 +62,7 @@ from unifiednn_core.store.schema import (
     StrataRow,
     SubModelRow,
 )
+from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.library import ServerFile
 from unifiednn_core.views.runs import FileView, RunView, SubModelView
@@ -295,6 +297,7 @@ class Seeded:
                     name=part.name, format="pt2", parameters=9_326, weights_bytes=37_304, input_shape=(1, 8, 8),
                     samples=1_437, test_samples=360, classes=10, steps_per_epoch=STEPS_PER_EPOCH,
                     **(WITH_TECHNIQUES if part.hyperparameters.techniques else {}),
+                    placement=None if part.placement is None else PLACED,
                 )
                 for part in spec.submodels
             },
@@ -312,6 +315,14 @@ WITH_TECHNIQUES: Any = {
     "without_techniques": WithoutTechniques(memory=_PLAIN, without_one={}),
 }
 """What the check measures of a sub-model with techniques."""
+PLACED = PlacementReport(
+    runs=[[0, 2], [1, 3]],
+    plan=PlacementPlan(2.0, 2.0, 1.5, 2.0, 9 * MIB, tuple(
+        PlannedDevice(300 * MIB, peak * MIB, 50 * MIB, 1.0, (PlannedTask("conv", False, 0.0, 1.0, peak * MIB),))
+        for peak in (200, 250)
+    )),
+)  # fmt: skip
+"""Where the check places a sub-model with several devices."""
 
 
 class _Written(list[Any]):
