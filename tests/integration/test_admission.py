@@ -77,6 +77,7 @@ def test_a_run_shows_what_its_check_has_predicted(idle: Service, demo: RunSpec) 
     assert idle.runs.observe(idle.runs.submit(in_lanes)).prediction == prediction
 
 
+@pytest.mark.slow
 def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service, demo: RunSpec) -> None:
     [transformer] = [part for part in demo.submodels if part.name == "transformer"]
     alone = demo.model_copy(update={"submodels": (transformer,)})
@@ -93,6 +94,7 @@ def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service,
     assert after.peak_bytes <= prediction.peak_bytes - 1
 
 
+@pytest.mark.slow
 def test_who_would_make_a_run_too_large_cannot_join_it(idle: Service, demo: RunSpec) -> None:
     first, *_, last = demo.submodels
     both = idle.runs.check(demo.model_copy(update={"submodels": (first, last)})).prediction
@@ -145,6 +147,7 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
         service.close()
 
 
+@pytest.mark.slow
 def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
     service: Service, demo: RunSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_baseline_takes_no_other_orders(baseline: Baseline) -> None:
     assert State(baseline.row.state) is State.RUNNING
 
 
+@pytest.mark.slow
 def test_one_of_a_baseline_is_stopped_and_the_others_go_on(baseline: Baseline, alone: Callable[..., str]) -> None:
     baseline.prepare("sequential", ("lenet", "resnet", "transformer"), {"lenet": LONG, "resnet": 1}).start()
     baseline.until_trained("lenet")

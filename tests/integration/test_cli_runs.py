@@ -108,6 +108,7 @@ def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[s
     assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product, begin: Begin) -> None:
     product.service.runs.set_epochs(product.run_id, "lenet", 2000)
     following = begin(product.home, "resume", product.run_id, "--json")

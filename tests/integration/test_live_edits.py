@@ -98,6 +98,7 @@ def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: boo
     assert_once(product, "pause for transformer", "resume for transformer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["resnet", None])
 def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alone: Alone, whom: str | None) -> None:
     product.options(checkpoint={"every_s": 3600}, policy=TWO_STEPS)
@@ -178,6 +179,7 @@ def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
     assert_once(product, "order transformer, lenet, resnet", "order resnet, transformer, lenet")
 
 
+@pytest.mark.slow
 def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
     product.service.runs.reorder(product.run_id, ["transformer", "resnet", "lenet"])

@@ -53,6 +53,7 @@ def test_all_members_go_on_in_the_same_hybrid_after_its_worker_was_killed(pool: 
         assert first.from_step == 0 < second.from_step, "it goes on from a checkpoint"
 
 
+@pytest.mark.slow
 def test_who_was_about_to_be_paused_is_paused_by_the_death_and_the_others_go_on(pool: Pool) -> None:
     hers, his = pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)
     pool.start_and_hold("alpha", 17)  # in the middle of a step; the worker cannot reach the boundary

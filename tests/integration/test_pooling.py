@@ -96,6 +96,7 @@ def test_people_who_share_with_nobody_train_one_after_another(pool: Pool) -> Non
     assert (first.ended_at_s or 0.0) <= (second.launched_at_s or 0.0), "never two at once"
 
 
+@pytest.mark.slow
 def test_gathered_submissions_start_as_one_and_nobody_joins_later(pool: Pool) -> None:
     pool.store.hybrids.set_pooling(Pooling(mode="gathered", gather_s=3600, gather_n=3), "")
     first = [pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)]

@@ -97,6 +97,7 @@ def test_a_terminated_worker_keeps_everything_first(product: Product, alone: Cal
     assert "transformer continues at step 6; 0 steps are trained again." in product.messages("recovery")
 
 
+@pytest.mark.slow
 def test_a_run_with_recovery_ask_waits_for_a_person(product: Product, alone: Callable[..., str]) -> None:
     product.options(recovery="ask")
     product.start_and_hold("transformer", 6)

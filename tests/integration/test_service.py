@@ -54,6 +54,7 @@ def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
     assert document["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_separated_model_has_the_bits_of_a_plain_loop_and_loads_with_torch_alone(
     service: Service, short_demo: Path, vanilla_hashes: dict[str, str], samples: Path, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
     assert warm.pid is not None  # it goes on
 
 
+@pytest.mark.slow
 def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
     product: Product, warm: Template, alone: Any
 ) -> None:

@@ -93,6 +93,7 @@ def test_who_falls_silent_is_given_up(web, data):
     silent.close()
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing(web, data):
     upload = web.begin("digits.safetensors", len(data))
     assert web.send(upload, 0, data[:300_000]) == (204, 300_000)
