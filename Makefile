@@ -1,6 +1,7 @@
 # make app     set everything up and serve the dashboard on 127.0.0.1:8501
-# make test    set everything up and run lint, types, import rules and every test
-# make test-long   the same with the long tests and 200 examples per property
+# make test    set everything up and run lint, types, import rules and all quick tests, in minutes
+# make test-slow   whole flows in a browser, trainings side by side, drills: tests marked `slow`, which CI runs after `make test`
+# make test-long   all tests, also those marked `long`, with 200 examples per property
 # make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
 # make gpu     run the tests and benches that need a GPU, within BUDGET_S seconds, with that machine's own PyTorch
 # make chaos   kill the demo at least 1,000 times, shared hybrids 300 times, and record the losses in docs/RELIABILITY.md
@@ -10,7 +11,7 @@ BUDGET_S ?= 1500
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap allocator test-long chaos gpu-bundle gpu format screenshots clean
+.PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap allocator test-slow test-long chaos gpu-bundle gpu format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
@@ -23,6 +24,9 @@ checks: lint check-imports check-types
 
 tests:
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-slow: .venv/dev.stamp samples browser bubblewrap allocator
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "slow and not gpu and not long"
 
 test-long: .venv/dev.stamp samples browser bubblewrap allocator
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "not gpu"

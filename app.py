@@ -1,6 +1,9 @@
 """The dashboard: `streamlit run app.py`. Every page is a file of pages/ and works without this one."""
 
+from functools import cache
+
 import streamlit as st
+from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 
 from pages._ui import frame, late_ticks, signed_in
@@ -15,6 +18,8 @@ if __name__ == "__main__":  # for each visitor
 else:  # once, by the server
     keep_private()
     allocator.return_early()  # else memory grows as viewers come and go
+    # Asked for six sections at each update, and each time it goes through all options.
+    config.get_options_for_section = cache(config.get_options_for_section)
     PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
     late_ticks.drop()
     client.start()  # loads torch in the background, so that the first upload does not wait for it

@@ -91,7 +91,7 @@ def _sharing() -> None:
 
 
 def _people(caption: str, people: Sequence[PersonView]) -> None:
-    table = markup.frame(
+    table = (
         {tr("Person"): one.person, tr("Role"): one.role or "-", tr("Team"): one.team or "-"}
         | {tr("Tickets"): one.tickets or 1}
         | {tr("Given"): frame.ago(one.changed_at_s), tr("By"): one.changed_by}
@@ -113,7 +113,7 @@ def _tokens() -> None:
     if not listed:
         st.html(markup.empty(tr("No tokens yet"), tr("A terminal or script with a token acts as that person.")))
         return
-    table = markup.frame(
+    table = (
         {tr("Token"): one.token_id, tr("Acts as"): one.person, tr("Role"): one.role}
         | {tr("Created"): frame.ago(one.created_at_s), tr("By"): one.created_by, tr("Valid"): _valid(one)}
         for one in listed
@@ -130,7 +130,7 @@ def _tokens() -> None:
 
 def _protections() -> None:
     desk = frame.service().people
-    table = markup.frame(
+    table = (
         {tr("Protection"): one.name, tr("State"): tr("on") if one.holds else tr("off")}
         | {tr("What it does"): f"{one.text} {one.remedy}"}
         for one in desk.protections()

@@ -80,7 +80,7 @@ def _facts(
 
 
 def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid]) -> None:
-    held = {hybrid.device: hybrid for hybrid in hybrids}
+    held = {name: hybrid for hybrid in hybrids for name in (hybrid.device, *hybrid.also)}
     with st.container(key="rows-devices"):
         for device in devices:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-device-{device.name}"):

@@ -1,7 +1,7 @@
 """Run: one hybrid or baseline, during and after its training. `?run=ID` names it; without an id, a list of runs."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import streamlit as st
 
@@ -33,10 +33,12 @@ SHARES = "trained in one process with the networks of others, with the same bits
 DOT = {"green": "#1f9a63", "red": "#e0453a", "orange": "#c98212", "gray": "#98a1b0"}
 """Colour of the dot in the icon of the browser's tab, by colour of the state; none while it trains."""
 DELETING = "deleting-own-page"
+DETAILS_PERIOD_S = 3.0
+"""Of tables and tabs below the sub-models."""
 
 
 def main() -> None:
-    """Draw the run; every second while it or one of its baselines is active."""
+    """Draw the run; every second while it or one of its baselines is active, its details every three."""
     frame.page("Run")
     run_id = st.query_params.get("run")
     try:
@@ -55,12 +57,14 @@ def main() -> None:
         frame.live(run_table.draw, frame.service().runs.run_choices().living > 0, idle_s=frame.IDLE_PERIOD_S)
         return
     st.query_params["run"] = run_id  # a link from this page to itself leaves the address unchanged
-    frame.live(partial(draw, run_id), _lives(view))
+    lives = _lives(view)
+    frame.live(partial(draw, run_id), lives)
+    frame.live(partial(_after, run_id), lives, every_s=DETAILS_PERIOD_S)
 
 
 def draw(run_id: str, live: bool) -> None:
     """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
-    view = arms.fitting(frame.service().runs.observe(run_id, within_s=frame.RECENT_S))
+    view = _observed(run_id)
     if _lives(view) != live:
         st.rerun()  # with the other period
     actions.show_refusals()
@@ -82,10 +86,19 @@ def draw(run_id: str, live: bool) -> None:
     with st.container(key="part-submodels"):
         _section(view)
         submodels.draw_table(view)
+
+
+def _after(run_id: str, _live: bool) -> None:
+    """Draw what moves less; `draw` reruns the page when the run ends."""
+    view = _observed(run_id)
     with st.container(key="part-after"):
         _sweeps(view)
         forecast_panel.outcome(view)
         run_details.draw(view)
+
+
+def _observed(run_id: str) -> RunView:
+    return arms.fitting(frame.service().runs.observe(run_id, within_s=frame.RECENT_S))
 
 
 def _lives(view: RunView) -> bool:
@@ -98,8 +111,12 @@ def _tab(view: RunView) -> None:
     ahead = words.label if view.state in ENDED else f"{100 * view.progress:.0f} %"
     dot = DOT.get(words.colour, "") if view.state in ENDED else ""
     mark = f'<circle cx="25" cy="25" r="7" fill="{dot}" stroke="#fff" stroke-width="2"/></svg>'
-    icon = frame.ICON.read_text(encoding="utf-8")
-    frame.tab(f"{ahead} {view.name} · UnifiedNN", icon.replace("</svg>", mark) if dot else icon)
+    frame.tab(f"{ahead} {view.name} · UnifiedNN", _icon(mark if dot else ""))
+
+
+@cache
+def _icon(mark: str) -> str:
+    return frame.ICON.read_text(encoding="utf-8").replace("</svg>", mark or "</svg>")
 
 
 def _head(view: RunView, live: bool) -> None:
@@ -180,9 +197,7 @@ def _sweeps(view: RunView) -> None:
         looks = {tr("Sub-model"): lambda name: markup.signed_name(numbers[str(name)], str(name))}
         heading, count = tr("Sweep {name}", name=sweep), wording.count_text(len(rows), "member")
         st.html(markup.section(heading, tr("{count}, best first", count=count)))
-        st.html(
-            markup.table(heading, markup.frame({tr(head): value for head, value in row.items()} for row in rows), looks)
-        )
+        st.html(markup.table(heading, ({tr(head): value for head, value in row.items()} for row in rows), looks))
 
 
 if __name__ == "__main__":

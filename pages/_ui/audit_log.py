@@ -37,7 +37,7 @@ def draw() -> None:
     if not lines:
         st.html(markup.empty(tr("No line matches"), tr("Change the search or the filters.")))
         return
-    table = markup.frame(
+    table = (
         {tr("Time"): moment(line.at_s), tr("Person"): line.person, tr("Role"): line.role}
         | {tr("Action"): _plain(line.action), tr("Subject"): line.subject or "-", tr("Outcome"): line.outcome}
         for line in lines

@@ -53,14 +53,14 @@ def _quotas() -> None:
     if not owned:
         st.html(markup.small(tr("Nobody has files yet.")))
         return
-    table = markup.frame(
+    rows = [
         {tr("Person"): one.person or tr("this computer"), tr("In all"): one.total, tr("Library"): one.library}
         | {tr("Trained models"): one.models, tr("Newest checkpoints"): one.checkpoints, tr("Quota"): one.quota_bytes}
         for one in owned
-    )
-    sizes = [name for name in table.columns if name != tr("Person")]
+    ]
+    sizes = [name for name in rows[0] if name != tr("Person")]
     looks: markup.Looks = {tr("Person"): markup.bold, **dict.fromkeys(sizes, memory_text)}
-    st.html(markup.table(tr("By person"), table, looks, right=sizes))
+    st.html(markup.table(tr("By person"), rows, looks, right=sizes))
 
 
 def _retention() -> None:
@@ -103,7 +103,7 @@ def _due(rules: Retention, *, tried: bool) -> None:
         if tried or not rules.is_off:
             st.html(markup.small(tr("Nothing is due.")))
         return
-    table = markup.frame(
+    table = (
         {tr("Run"): one.run.name, tr("Goes"): tr("the run") if one.what == "run" else tr("its checkpoints")}
         | {tr("Ended"): frame.ago(one.run.ended_at_s), tr("Frees"): one.size_bytes, tr("Why"): one.why}
         for one in due[:SHOWN]

@@ -71,7 +71,7 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     looks: markup.Looks = {tr("Policy"): _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
     caption = tr("Finish and figures under each policy")
     fairness_note = markup.small(tr(FAIRNESS_HELP))
-    table = markup.table(caption, markup.frame(rows), looks, right={*columns, turnaround, makespan, fairness, peak})
+    table = markup.table(caption, rows, looks, right={*columns, turnaround, makespan, fairness, peak})
     return table + fairness_note
 
 
@@ -92,7 +92,7 @@ def _finishes(made: tuple[PolicyForecast, ...], numbers: dict[str, int]) -> str:
         for name in made[0].finish_s
     ]
     looks: markup.Looks = {tr("Sub-model"): markup.signed}
-    return markup.table(tr("Finish under each policy"), markup.frame(rows), looks, right=set(heads.values()))
+    return markup.table(tr("Finish under each policy"), rows, looks, right=set(heads.values()))
 
 
 def outcome(view: RunView) -> None:
@@ -114,7 +114,7 @@ def outcome(view: RunView) -> None:
     made = tr("made again after the last change") if view.forecast.renewed else tr(BASES[view.forecast.basis])
     caption = tr("Seconds from the launch of the worker, simulated {how}", how=made)
     with st.expander(tr("Predicted and actual finish"), icon=":material/timeline:", key="forecast-outcome"):
-        st.html(markup.table(caption, markup.frame(table), {name: str}, right={predicted, actual, off}))
+        st.html(markup.table(caption, table, {name: str}, right={predicted, actual, off}))
 
 
 def _actual(actual_s: float | None, expected_s: float | None) -> str:

@@ -1,5 +1,6 @@
 """The frame of every page. A page begins with one `page` call and works without app.py."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -23,8 +24,12 @@ PARTS = charts.REPORT / "parts.css"
 ICON = HERE / "icon.svg"
 WORDMARK = HERE / "wordmark.svg"
 LIVE_PERIOD_S, IDLE_PERIOD_S = 1.0, 5.0
-RECENT_S = 0.4
+RECENT_S = 0.8
 """Age of what all who watch may share."""
+PATIENCE_S = 0.5
+"""A slow update delays those of others by no more than this."""
+_TURN = threading.RLock()
+"""Updates at once would share one core anyway, and a click would wait for all of them."""
 SIDEBAR_PX = 200
 _ROUTED, _LANGUAGE = "routed", "language"
 SCREENS = {
@@ -112,12 +117,31 @@ def tab(title: str, icon: str | Path = ICON) -> None:
     st.set_page_config(page_title=title, page_icon=icon, layout="wide", initial_sidebar_state=SIDEBAR_PX)
 
 
-def live(draw: Callable[[bool], None], lives: bool, *, idle_s: float | None = None) -> None:
-    """Draw the part of a page that moves: every second while `lives`, every `idle_s` otherwise, if given.
+def live(
+    draw: Callable[[bool], None], lives: bool, *, every_s: float = LIVE_PERIOD_S, idle_s: float | None = None
+) -> None:
+    """Draw the part of a page that moves: every `every_s` while `lives`, every `idle_s` otherwise, if given.
 
     `draw` gets `lives`, and reruns the page when this changes.
     """
-    st.fragment(run_every=LIVE_PERIOD_S if lives else idle_s)(in_language(draw))(lives)
+    st.fragment(run_every=every_s if lives else idle_s)(in_language(_in_turn(draw)))(lives)
+
+
+def _in_turn(draw: Callable[[bool], None]) -> Callable[[bool], None]:
+    """The same function; its updates wait for those of other viewers, a page that somebody opens or clicks does not."""
+
+    @wraps(draw)
+    def drawn(lives: bool) -> None:
+        context = get_script_run_ctx()
+        updates = context is not None and bool(context.fragment_ids_this_run)
+        mine = updates and _TURN.acquire(timeout=PATIENCE_S)
+        try:
+            draw(lives)
+        finally:
+            if mine:
+                _TURN.release()
+
+    return drawn
 
 
 def segments(

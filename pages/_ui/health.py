@@ -25,7 +25,7 @@ def draw() -> None:
         st.html(markup.notice("green", "check_circle", tr("Healthy"), tr(ALL_WELL)))
     else:
         st.html(markup.notice("red", "error", tr("Not healthy"), tr(NOT_WELL)))
-    table = markup.frame(
+    table = (
         {
             tr("Part"): tr(PARTS[part.name]),
             tr("State"): tr(WORKS if part.ok else BROKEN if part.vital else ASLEEP),

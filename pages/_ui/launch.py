@@ -147,7 +147,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         changed = fixes.draw(report.findings, document, key="report")
     if not report.findings:
         st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
-    table = markup.frame(
+    table = (
         {
             tr("Sub-model"): s.name,
             tr("Format"): s.format,
@@ -158,7 +158,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         | {tr("Classes"): s.classes, tr("Steps per epoch"): s.steps_per_epoch}
         for s in report.submodels.values()
     )
-    caption = wording.count_text(len(table), "sub-model")
+    caption = wording.count_text(len(report.submodels), "sub-model")
     st.html(markup.table(caption, table, {tr("Sub-model"): markup.bold}, right={tr("Size")}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
@@ -167,10 +167,9 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
     if rows := device_rows(report.submodels):
         st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
-        devices = markup.frame(rows)
         sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
-        caption = wording.count_text(len(devices), "device")
-        st.html(markup.table(caption, devices, {tr("Sub-model"): markup.bold}, right=sizes))
+        caption = wording.count_text(len(rows), "device")
+        st.html(markup.table(caption, rows, {tr("Sub-model"): markup.bold}, right=sizes))
         charts.of_check(plans(report.submodels))
     if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
         st.html(markup.section(tr("Techniques"), tr("measured with and without them")))

@@ -58,7 +58,7 @@ def _add(desk: NotificationService) -> None:
 
 
 def _table(found: tuple[WebhookView, ...]) -> None:
-    table = markup.frame(
+    table = (
         {
             tr("Address"): one.shown,
             tr("Last delivery"): _last(one),

@@ -11,10 +11,19 @@ from unifiednn_core.views import markup
 
 HELP = (
     "Lets each operator of the network run on one of several devices, none of which needs more than its limit. The "
-    "check decides where, and shows it. The bits stay the same. The devices are logical: they share the memory of the "
-    "run's device."
+    "check decides where, and shows it. The bits stay the same. Logical devices share the memory of the run's device."
 )
+CLAIM_HELP = "The run holds so many devices of one kind, such as GPUs, while it trains, and waits until they are free."
 CAP_HELP = "For weights, gradients, optimizer state and activations. One number for all, or one for each with commas."
+
+SCHEDULE_HELP = (
+    "GPUs of its own are then at work at once. It needs a batch split; the bits are those without a schedule."
+)
+SCHEDULES = {
+    None: "One after the other",
+    "gpipe": "GPipe: all forward, then all back",
+    "1f1b": "1F1B: as many under way as devices",
+}
 
 
 def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
@@ -27,11 +36,23 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
             tr("Limit of each device (MiB)"), _text(seed.get("cap_mib")), key=f"{key}-cap", help=tr(CAP_HELP),
             placeholder=tr("none"), disabled=devices == 1,
         )  # fmt: skip
+        left, right = st.columns([1, 2], vertical_alignment="bottom")
+        own = left.checkbox(
+            tr("Devices of its own"), seed.get("claim", False), key=f"{key}-claim", help=tr(CLAIM_HELP),
+            disabled=devices == 1,
+        )  # fmt: skip
+        known = list(SCHEDULES).index(seed.get("schedule"))
+        schedule = right.selectbox(
+            tr("Order of the parts of a batch"), list(SCHEDULES), known, lambda one: tr(SCHEDULES[one]),
+            key=f"{key}-schedule", help=tr(SCHEDULE_HELP), disabled=devices == 1,
+        )  # fmt: skip
     if devices == 1 and seed.get("devices") != 1:
         return None
     cap = _caps(typed)
-    said = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
-    same = (devices, cap) == (seed.get("devices"), seed.get("cap_mib"))
+    said: dict[str, Any] = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
+    said |= {"claim": own} if own or "claim" in seed else {}
+    said |= {"schedule": schedule} if schedule else {}
+    same = (devices, cap, schedule) == tuple(map(seed.get, ("devices", "cap_mib", "schedule")))
     return said | ({PLAN: seed[PLAN]} if same and PLAN in seed else {})
 
 

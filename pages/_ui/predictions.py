@@ -35,7 +35,7 @@ def facts(prediction: Prediction, policy: str) -> list[markup.Fact]:
 
 def tables(prediction: Prediction, policy: str, numbers: dict[str, int]) -> str:
     """Predicted need of each sub-model, part by part, and the peak of the hybrid under each policy."""
-    parts = markup.frame(
+    parts = (
         {tr("Sub-model"): (numbers.get(part.name, place), part.name)}
         | {tr(head): getattr(part, field) for head, field in PARTS.items()}
         | {tr("Transient is"): tr("measured before") if part.measured else tr("estimated")}
@@ -48,7 +48,7 @@ def tables(prediction: Prediction, policy: str, numbers: dict[str, int]) -> str:
     }
     size = memory_text(prediction.context_bytes)
     caption = tr("Predicted memory of each sub-model, without the context of {size}", size=size)
-    policies = markup.frame(
+    policies = (
         {tr("Policy"): wording.title(name), tr("Peak"): size, "": tr("this run") if name == policy else ""}
         for name, size in prediction.by_policy.items()
     )
@@ -76,7 +76,7 @@ def measured(view: RunView) -> str:
     hybrid[tr("Prediction is")] = off_text(predicted_bytes, measured_bytes)
     hybrid[tr("Paper, equation 2")] = memory_text(view.prediction.paper_bytes)
     caption = tr("Prediction and measurement ({source})", source=wording.source_text(view.memory_source))
-    table = markup.table(caption, markup.frame([hybrid]), {"": markup.bold}, right=hybrid.keys() - {""})
+    table = markup.table(caption, [hybrid], {"": markup.bold}, right=hybrid.keys() - {""})
     numbers = {submodel.name: submodel.number for submodel in view.submodels}
     return f'<div class="u-stack">{table}{tables(view.prediction, view.policy, numbers)}</div>{notes}'
 

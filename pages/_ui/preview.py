@@ -80,7 +80,7 @@ def _samples(seen: DataPreview, *, captions: bool) -> str:
         figures = "".join(_thumbnail(sample if captions else _uncaptioned(sample)) for sample in seen.samples)
         return f'<div class="u-thumbs">{figures}</div>'
     heads = tr("Input"), tr("Target")
-    rows = markup.frame({heads[0]: sample.values, heads[1]: sample.target} for sample in seen.samples)
+    rows = ({heads[0]: sample.values, heads[1]: sample.target} for sample in seen.samples)
     return markup.table("", rows, {heads[0]: markup.mono, heads[1]: markup.bold}, right={heads[1]})
 
 
@@ -142,7 +142,7 @@ def _plan(seen: DataPreview) -> str:
     plan = seen.notes.plan
     if plan is None or all(column.kind == "number" for column in plan.columns):
         return ""
-    rows = markup.frame({tr("Column"): name, tr("Becomes"): said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
+    rows = ({tr("Column"): name, tr("Becomes"): said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
     change = tr(CHANGE, label=tr(plan_form.LABEL))
     return _part(tr("Columns"), markup.table("", rows) + markup.small(change))
 

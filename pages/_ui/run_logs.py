@@ -19,8 +19,9 @@ def events(view: RunView) -> None:
     """Draw the events that the filter leaves, newest first."""
     known = logs.event_lines(view.events)
     found = _filtered(view, known, "events")[::-1]
-    table = markup.frame(
-        {"Time": frame.clock(line.at_s), "Who": line.who, "Event": line.title, "Message": (line.level, line.text)}
+    table = (
+        {tr("Time"): frame.clock(line.at_s), tr("Who"): line.who, tr("Event"): line.title}
+        | {tr("Message"): (line.level, line.text)}
         for line in found[:SHOWN_EVENTS]
     )
     looks: markup.Looks = {
@@ -30,7 +31,7 @@ def events(view: RunView) -> None:
         tr("Message"): lambda told: _told(*told),
     }
     caption = tr("Newest first, at most {count}", count=SHOWN_EVENTS)
-    st.html(f'<div class="u-log">{markup.table(caption, table.rename(columns=tr), looks)}</div>')
+    st.html(f'<div class="u-log">{markup.table(caption, table, looks)}</div>')
 
 
 def worker(view: RunView) -> None:

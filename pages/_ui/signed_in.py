@@ -28,6 +28,8 @@ OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 a
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 HELD_S = 0.3
+GARBAGE = 20_000, 20, 20
+"""Thresholds of the collector: an update of a page makes thousands of objects and hardly any cycle."""
 _HELD = threading.local()
 PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
@@ -40,9 +42,9 @@ def opened() -> Service:
     """
     opened = Service.open()
     opened.start_supervisor()
-    # Streamlit collects garbage after every run of a script; frozen imports are skipped.
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # imports: no collection visits them
+    gc.set_threshold(*GARBAGE)
     return opened
 
 

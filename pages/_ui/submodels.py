@@ -84,7 +84,7 @@ def mini(submodel: SubModelView, run: RunView | None = None) -> str:
 
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
-    table = markup.frame(
+    rows = [
         {"Sub-model": (s.number, s.name), "State": s.state, "Epochs": f"{s.epochs_done:,} / {s.epochs:,}"}
         | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
         | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
@@ -92,7 +92,7 @@ def values(view: RunView) -> str:
         | ({"Techniques": line(s.techniques)} if any(one.techniques for one in view.submodels) else {})
         | {"SHA-256 of weights": s.state_sha256}
         for s in view.submodels
-    )
+    ]
     looks: markup.Looks = {
         "Sub-model": markup.signed,
         "State": markup.state_badge,
@@ -103,10 +103,10 @@ def values(view: RunView) -> str:
         "Peak memory": memory_text,
         "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
     }
-    right = {*table.columns[2:10]}
-    shown = table.rename(columns=tr)
+    right = {tr(head) for row in rows for head in [*row][2:10]}
+    shown = ({tr(head): value for head, value in row.items()} for row in rows)
     translated = {tr(head): look for head, look in looks.items()}
-    return markup.table(tr("Last value of each figure"), shown, translated, right={tr(head) for head in right})
+    return markup.table(tr("Last value of each figure"), shown, translated, right)
 
 
 def _head(view: RunView) -> str:

@@ -261,7 +261,7 @@ def prepare_panel() -> None:
     ):
         st.markdown(tr(_PACK))
         st.code(COMMAND, language=None)
-        options = markup.frame({tr("Option"): option, tr("Meaning"): tr(meaning)} for option, meaning in OPTIONS)
+        options = ({tr("Option"): option, tr("Meaning"): tr(meaning)} for option, meaning in OPTIONS)
         st.html(markup.table("", options, {tr("Option"): markup.mono}))
         for text in (_CHECKED, _READY, _BACK):
             st.markdown(tr(text))

@@ -10,7 +10,7 @@ from tests.browser.conftest import Server
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(300)]
 SERIOUS = {"serious", "critical"}
 LOOKS = {"desk": ({"width": 1280, "height": 800}, "dark"), "phone": ({"width": 390, "height": 844}, "light")}
 

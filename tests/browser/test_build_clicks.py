@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import Server
 from unifiednn_core.service.facade import Service
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 MOST_CLICKS = 15
 NAMES = ("mlp", "deep", "wide")
 

@@ -19,7 +19,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.schema import StepRow
 from unifiednn_core.views.runs import RunView
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 COUNT, LONG = 12, "x" * 58
 NAMES = tuple(f"net{at:02}{LONG}" for at in range(COUNT))
 PLOTS = """() => Object.fromEntries([...document.querySelectorAll('.u-cell')].map(cell => {

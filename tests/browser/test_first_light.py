@@ -15,7 +15,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views.runs import RunView
 
-pytestmark = [pytest.mark.browser, pytest.mark.new_interpreters, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.new_interpreters, pytest.mark.timeout(400)]
 NAMES = ("lenet", "resnet", "transformer")
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"

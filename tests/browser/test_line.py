@@ -11,7 +11,7 @@ from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 NAMES = ("alpha", "beta", "gamma")
 
 

@@ -42,6 +42,7 @@ def faults(browser: Browser, server: Server, width: int, scheme: str, names: tup
     return found
 
 
+@pytest.mark.slow
 def test_pages_with_much_on_them_look_right(crowded: Server, browser: Browser) -> None:
     assert faults(browser, crowded, 1280, "light", CROWDED) == []
     assert faults(browser, crowded, PHONE, "dark", CROWDED) == []

@@ -16,7 +16,7 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.views.figures.layout import as_label
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 ALL = " | ".join(name for name in NAMES if "\udce9" not in name and len(name) < 200)
 """For texts that may be long. The store takes no half of a character, and is tried without one."""
 FIRST = [f"{start} {ALL}" for start in ("# head", "> quote", "- item", "1. one", ":material/skull:")]

@@ -8,7 +8,7 @@ from tests.unit.service.kit import add_run, sha
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import Event
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 RECORD = """
 window.shown = [];
 window.Notification = class extends EventTarget {

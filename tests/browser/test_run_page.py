@@ -16,7 +16,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
 LONG = "a_network_with_a_name_of_sixty_four_characters_that_goes_on_and_on"[:64]
 # Texts that are wider than their place, without an ellipsis and the whole text as a tip.
 CUT = """() => [...document.querySelectorAll('.u-row *, .u-strip *, .u-title h1')].filter(node =>

@@ -21,13 +21,18 @@ from unifiednn_core.preflight.report import OracleJob
 from unifiednn_core.spec.run import SubModelSpec, parse_run
 from unifiednn_core.views.comparison import Verdict
 
+QUICK = ["shared head", "tied autoencoder"]
+"""Those with which `make test` makes do."""
+
 
 def old_counters(network: ExportedNetwork) -> frozenset[str]:
     """Take only the first addition to a buffer for that of a counter."""
     return frozenset(entry.value for entry in network.held if entry.name.endswith("num_batches_tracked"))
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize(
+    "name", QUICK + [pytest.param(name, marks=pytest.mark.slow) for name in SHARED if name not in QUICK]
+)
 def test_a_shared_layer_has_the_bits_of_the_authors_python(name: str, tmp_path: Path) -> None:
     case = SHARED[name]
     assert format_table.cell(case, "pt2", tmp_path) == format_table.EQUAL

@@ -11,6 +11,8 @@ import pytest
 
 from unifiednn_core.formats.registry import FORMATS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -100,7 +100,7 @@ def pieces(name: str) -> dict[str, str]:
         "words": "".join(word(name) for word in words) + markup.section("", name) + markup.bar(0.5, name),
         "notice": markup.notice("red", "x", name, name, name) + markup.quiet("x", name) + markup.empty(name, name),
         "strip": markup.strip([markup.Fact(name, markup.text(name))]) + markup.arm_badge("hybrid", name),
-        "table": markup.table(name, markup.frame([{"a": name, "b": 1}])),
+        "table": markup.table(name, [{"a": name, "b": 1}]),
         "preview": "".join(preview.panel(data_set(name, image)) for image in ("", "data:image/png;base64,") if valid),
         "rows": "".join(submodels.row(hybrid, part) + submodels.mini(part, hybrid) for part in hybrid.submodels),
         "values": submodels.values(hybrid),

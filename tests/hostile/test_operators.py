@@ -35,6 +35,7 @@ def test_the_fuzzer_finds_what_does_harm() -> None:
     assert {one["said"] for one in programs} == {"ran", "differs"}
 
 
+@pytest.mark.slow
 def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> None:
     """Attention with a key shorter than the value, recurrent kernels with short biases or wrong states, and others."""
     without = fuzzed("--known", "leaks", "--no-contracts")["found"]
@@ -43,6 +44,7 @@ def test_known_leaks_do_harm_without_contracts_and_are_forbidden_by_them() -> No
     assert [one for one in checked if one["said"] != "forbidden"] == []
 
 
+@pytest.mark.slow
 def test_the_fuzzer_comes_upon_leaks_by_itself_where_nothing_forbids_them() -> None:
     found = fuzzed("--cases", "75", "--operator", "scaled_dot_product,lstm.input", "--no-contracts")["found"]
     harmful = [one["case"] for one in found if one["said"] in HARMFUL]
@@ -60,6 +62,7 @@ def check(figures: Any) -> None:
     assert figures["programs"] > 0
 
 
+@pytest.mark.slow
 def test_what_contracts_allow_does_no_harm() -> None:
     check(fuzzed("--cases", "16"))
 

@@ -51,6 +51,7 @@ def refused(service: Service, spec: RunSpec) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_a_limit_refuses_with_a_change_that_is_admitted_once_it_is_made(idle: Service, demo: RunSpec) -> None:
     report = idle.runs.check(demo)
     assert not report.has_errors and report.prediction is not None
@@ -76,6 +77,7 @@ def test_a_run_shows_what_its_check_has_predicted(idle: Service, demo: RunSpec) 
     assert idle.runs.observe(idle.runs.submit(in_lanes)).prediction == prediction
 
 
+@pytest.mark.slow
 def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service, demo: RunSpec) -> None:
     [transformer] = [part for part in demo.submodels if part.name == "transformer"]
     alone = demo.model_copy(update={"submodels": (transformer,)})
@@ -92,6 +94,7 @@ def test_a_larger_split_is_asked_for_where_the_policy_cannot_help(idle: Service,
     assert after.peak_bytes <= prediction.peak_bytes - 1
 
 
+@pytest.mark.slow
 def test_who_would_make_a_run_too_large_cannot_join_it(idle: Service, demo: RunSpec) -> None:
     first, *_, last = demo.submodels
     both = idle.runs.check(demo.model_copy(update={"submodels": (first, last)})).prediction
@@ -144,6 +147,7 @@ def test_a_run_waits_for_memory_and_starts_by_itself_and_the_next_one_after_it(h
         service.close()
 
 
+@pytest.mark.slow
 def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
     service: Service, demo: RunSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -172,6 +176,7 @@ def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
     assert states == {good.name: State.COMPLETED, bad.name: State.FAILED}
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:
     measured = []
     for name in ("first", "again"):
@@ -183,6 +188,7 @@ def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Se
     assert measured == [[False], [True]]
 
 
+@pytest.mark.slow
 def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_change(
     idle: Service, demo: RunSpec
 ) -> None:

@@ -40,6 +40,7 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreters
 def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
     baseline: Baseline, uninterrupted: dict[str, Any], alone: Callable[..., str]
@@ -84,6 +85,7 @@ def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
     assert not baseline.said("defect")
 
 
+@pytest.mark.slow
 def test_curves_of_a_baseline_are_those_of_single_steps_and_epochs(baseline: Baseline) -> None:
     run = baseline.prepare("sequential", ("resnet", "lenet"), {"resnet": 1, "lenet": 1}).start().finish()
     assert run.state is State.COMPLETED
@@ -117,6 +119,7 @@ def test_a_script_that_is_killed_fails_alone_and_so_does_the_run(baseline: Basel
     assert (run.state, run.cause) == (State.FAILED, "resnet failed; the results of the others are kept.")
 
 
+@pytest.mark.slow
 def test_a_runner_that_is_killed_takes_its_scripts_along_and_the_next_begins_anew(
     baseline: Baseline, alone: Callable[..., str]
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_baseline_takes_no_other_orders(baseline: Baseline) -> None:
     assert State(baseline.row.state) is State.RUNNING
 
 
+@pytest.mark.slow
 def test_one_of_a_baseline_is_stopped_and_the_others_go_on(baseline: Baseline, alone: Callable[..., str]) -> None:
     baseline.prepare("sequential", ("lenet", "resnet", "transformer"), {"lenet": LONG, "resnet": 1}).start()
     baseline.until_trained("lenet")

@@ -11,6 +11,8 @@ from tools.bench import launcher, mps, report, result, runner
 from tools.bench.scenarios import Hybrid
 from unifiednn_core.service import facade
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_workload_runs_through_the_service_and_has_equal_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

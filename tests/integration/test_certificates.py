@@ -146,6 +146,7 @@ def test_outputs_are_compared_bit_for_bit(trained: Product) -> None:
     assert lenet is not None and lenet.holds
 
 
+@pytest.mark.slow
 def test_a_kill_after_the_zip_is_written_makes_the_certificate_again(
     trained: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def replace_clock(service: Service, later_s: float) -> Any:
     return Later()
 
 
+@pytest.mark.slow
 def test_a_reader_that_always_dies_is_given_up_with_a_warning(trained: Product) -> None:
     service, run_id = trained.service, trained.run_id
 

@@ -9,6 +9,8 @@ import pytest
 
 from unifiednn_core.base.failpoints import ACTIONS, POINTS
 
+pytestmark = pytest.mark.slow
+
 KILLS = ROUNDS = 4
 
 

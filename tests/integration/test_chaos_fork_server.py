@@ -13,6 +13,8 @@ from tools.chaos.scene import ForkRequest, JournalEntry, Scene
 from tools.machine import ToolFailed
 from unifiednn_core.base.failpoints import Fault
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerClient]:

@@ -23,6 +23,7 @@ def two_networks(samples: Path, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_compare_trains_all_arms_and_finds_their_baselines_again(home: Home, samples: Path, tmp_path: Path) -> None:
     spec = two_networks(samples, tmp_path)
     page = tmp_path / "report.html"
@@ -50,6 +51,7 @@ def test_compare_trains_all_arms_and_finds_their_baselines_again(home: Home, sam
     assert sorted(run["mode"] for run in runs) == ["concurrent", "hybrid", "hybrid", "sequential"]
 
 
+@pytest.mark.slow
 def test_a_baseline_alone_prints_the_document_of_a_run(home: Home, samples: Path, tmp_path: Path) -> None:
     spec = two_networks(samples, tmp_path)
     done = unifiednn(home, "baseline", str(spec), "--mode", "sequential", "--resident-data", "--json")

@@ -50,6 +50,7 @@ def findings_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
     return list(json.loads(done.stdout)["findings"])
 
 
+@pytest.mark.slow
 def test_the_command_that_is_shown_writes_a_network_and_its_hyperparameters(home: Home, folder: Path) -> None:
     """The user's code imports its own modules, whatever ours are called, and sees its own command line."""
     ours = {path.stem for root in (REPOSITORY, REPOSITORY / "unifiednn_core") for path in root.iterdir()}
@@ -97,6 +98,7 @@ def test_convert_is_off_unless_it_is_turned_on(folder: Path, monkeypatch: pytest
     assert named(folder) == ["model.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(sandbox.trial()), reason="bubblewrap does not work here")
 def test_convert_runs_foreign_code_in_the_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -117,6 +119,7 @@ def test_convert_runs_foreign_code_in_the_sandbox(folder: Path, monkeypatch: pyt
     assert named(folder) == ["model.py"]
 
 
+@pytest.mark.slow
 def test_tables_and_texts_are_imported_in_one_step_each(home: Home, tmp_path: Path) -> None:
     rows = [
         f"the {thing} was {word}\t{at % 2}" for at, (thing, word) in enumerate([("cat", "old"), ("dog", "new")] * 3)

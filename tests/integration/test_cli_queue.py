@@ -48,6 +48,7 @@ def test_a_file_of_one_network_or_of_a_whole_spec_becomes_a_shared_submission(tm
     assert (spec.hybrid, spec.name, len(spec.submodels)) == ("shared", "sweep", 2)
 
 
+@pytest.mark.slow
 def test_a_submission_stands_in_line_and_says_where(home: Home, network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = unifiednn(home, "submit", str(network), "--json")
     assert done.returncode == 0, done.stderr

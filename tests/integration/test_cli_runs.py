@@ -52,6 +52,7 @@ def said(home: Home, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", TIMES)
 @pytest.mark.parametrize(
     "whom",
@@ -107,6 +108,7 @@ def test_an_interrupted_run_is_continued(product: Product, uninterrupted: dict[s
     assert timeless(product.service.runs.document(product.run_id)) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(product: Product, begin: Begin) -> None:
     product.service.runs.set_epochs(product.run_id, "lenet", 2000)
     following = begin(product.home, "resume", product.run_id, "--json")
@@ -133,6 +135,7 @@ def test_a_run_is_paused_resumed_and_interrupted_while_a_command_follows_it(prod
     assert (again.returncode, told) == (0, document)
 
 
+@pytest.mark.slow
 def test_commands_reach_a_run_that_a_dashboard_started(
     product: Product, alone: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -166,6 +169,7 @@ def test_commands_reach_a_run_that_a_dashboard_started(
     assert len(applied) == 7
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_told_as_failed_and_tried_again(product: Product, uninterrupted: dict[str, Any]) -> None:
     product.mishap("resnet", "raise", 15)
     product.start()
@@ -207,6 +211,7 @@ def test_a_network_is_added(product: Product, template: Template, tmp_path: Path
     assert submodels[-1]["hyperparameters"]["seed"] == 31
 
 
+@pytest.mark.slow
 def test_discarding_asks_for_the_name(product: Product) -> None:
     def answered(name: str) -> tuple[int, str]:
         leader, follower = pty.openpty()
@@ -229,6 +234,7 @@ def test_discarding_asks_for_the_name(product: Product) -> None:
     assert product.finish().state is State.STOPPED
 
 
+@pytest.mark.slow
 def test_a_download_that_is_killed_leaves_nothing_under_its_name(
     product: Product, begin: Begin, tmp_path: Path
 ) -> None:
@@ -244,6 +250,7 @@ def test_a_download_that_is_killed_leaves_nothing_under_its_name(
     assert (tmp_path / name).read_bytes() == product.service.runs.artifact(product.run_id, "lenet").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
     product: Product, begin: Begin, uninterrupted: dict[str, Any]
 ) -> None:

@@ -44,6 +44,7 @@ def waiting(service: Service) -> list[tuple[str, str]]:
     return [(run.mode, run.run_id) for run in runs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [False, True])
 def test_baselines_are_queued_before_or_after_their_run(idle: Service, spec: RunSpec, first: bool) -> None:
     run_id = idle.runs.submit(spec, baselines=("concurrent", "sequential"), baselines_first=first)
@@ -68,6 +69,7 @@ def test_an_equal_baseline_is_taken_instead_of_a_new_one(idle: Service, spec: Ru
     assert [run.mode for run in idle.runs.runs()].count("concurrent") == 2
 
 
+@pytest.mark.slow
 def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
     run_id = idle.runs.submit(spec)
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")
@@ -75,6 +77,7 @@ def test_a_failed_baseline_is_run_again(idle: Service, spec: RunSpec) -> None:
     assert idle.comparisons.start_baseline(run_id, "concurrent") != baseline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.STOPPING])
 def test_a_baseline_that_lacks_a_sub_model_is_run_again(idle: Service, spec: RunSpec, state: State) -> None:
     run_id = idle.runs.submit(spec)
@@ -88,6 +91,7 @@ def test_a_baseline_that_lacks_a_sub_model_is_run_again(idle: Service, spec: Run
     assert idle.comparisons.start_baseline(run_id, "concurrent") != baseline
 
 
+@pytest.mark.slow
 def test_a_verdict_outlives_the_machine_that_it_was_measured_on(
     idle: Service, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +105,7 @@ def test_a_verdict_outlives_the_machine_that_it_was_measured_on(
         idle.comparisons.start_baseline(run_id, "sequential")
 
 
+@pytest.mark.slow
 def test_another_training_asks_for_another_baseline(idle: Service, spec: RunSpec) -> None:
     first = idle.runs.submit(spec, baselines=("concurrent",))
     other = idle.runs.submit(spec.model_copy(update={"submodels": spec.submodels[:2]}), baselines=("concurrent",))
@@ -146,6 +151,7 @@ def test_an_unknown_kind_of_baseline_is_refused_before_anything_is_queued(idle: 
     assert idle.runs.runs() == ()
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_baseline_is_that_of_its_hybrid(idle: Service, spec: RunSpec) -> None:
     run_id = idle.runs.submit(spec)
     baseline = idle.comparisons.start_baseline(run_id, "concurrent")
@@ -157,6 +163,7 @@ def test_a_comparison_of_a_baseline_is_that_of_its_hybrid(idle: Service, spec: R
         idle.comparisons.comparison(alone)
 
 
+@pytest.mark.slow
 def test_the_document_of_a_comparison_is_the_documented_one(idle: Service, spec: RunSpec) -> None:
     run_id = idle.runs.submit(spec, baselines=("concurrent",))
     document = idle.comparisons.comparison_document(run_id)

@@ -243,6 +243,7 @@ def demo(template: Waiting, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iter
     service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.new_interpreters
 def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Confined, alone: Callable[..., str]) -> None:
     worker = demo.worker()

@@ -36,6 +36,7 @@ def assert_failed_alone(product: Product, alone: Alone, failed: str, cause: str,
     assert product.messages("defect") == []
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_cured_by_a_smaller_learning_rate(product: Product, alone: Alone) -> None:
     product.hyperparameters("lenet", learning_rate=1e30)
     product.start()

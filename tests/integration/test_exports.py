@@ -60,6 +60,7 @@ def expected(product: Product, name: str) -> dict[str, dict[int, float]]:
     return figures
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of the library
 def test_event_files_hold_each_step_once_and_are_replaced(interrupted: Product, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -108,6 +109,7 @@ def test_a_missing_library_is_named_with_its_extra(trained: Product, monkeypatch
     assert unifiednn(trained.home, "export", "nothing", "/nowhere", "--to", "mlflow").returncode == 2
 
 
+@pytest.mark.slow
 @NEEDS_MLFLOW
 @pytest.mark.filterwarnings("ignore")  # those of the library
 def test_mlflow_gets_a_run_for_each_submodel_and_keeps_the_last_export(

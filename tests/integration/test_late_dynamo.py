@@ -90,6 +90,7 @@ def trained() -> dict[str, dict[str, Any]]:
     return {how: json.loads(run(TRAIN, how)) for how in ("with", "without")}
 
 
+@pytest.mark.slow
 def test_every_optimizer_has_the_same_bits_with_the_stand_in_and_the_compiler_stays_unloaded(
     trained: dict[str, dict[str, Any]],
 ) -> None:
@@ -127,6 +128,7 @@ worker.main()
 """
 
 
+@pytest.mark.slow
 def test_a_whole_run_loads_neither_the_compiler_nor_the_algebra_behind_it(template: Template, home: Home) -> None:
     shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
     store = Store.open(home)

@@ -98,6 +98,7 @@ def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: boo
     assert_once(product, "pause for transformer", "resume for transformer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["resnet", None])
 def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alone: Alone, whom: str | None) -> None:
     product.options(checkpoint={"every_s": 3600}, policy=TWO_STEPS)
@@ -139,6 +140,7 @@ def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone, killed
     assert [product.row(name).state_sha256 for name in ("lenet", "resnet")] == [alone("lenet"), alone("resnet")]
 
 
+@pytest.mark.slow
 def test_a_discarded_run_leaves_no_models(product: Product) -> None:
     product.start_and_hold("resnet", 7)
     product.until(lambda: product.checkpoints("resnet"), "a checkpoint")
@@ -151,6 +153,7 @@ def test_a_discarded_run_leaves_no_models(product: Product) -> None:
     assert [path for path in kept if path.suffix in (".safetensors", ".zip", ".pt2")] == []
 
 
+@pytest.mark.slow
 def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "priority"})
     product.service.runs.set_priority(product.run_id, "transformer", 0)
@@ -163,6 +166,7 @@ def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None
     assert_once(product, "priority 0 for transformer", "priority -1 for resnet")
 
 
+@pytest.mark.slow
 def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
     product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])
@@ -175,6 +179,7 @@ def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
     assert_once(product, "order transformer, lenet, resnet", "order resnet, transformer, lenet")
 
 
+@pytest.mark.slow
 def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
     product.service.runs.reorder(product.run_id, ["transformer", "resnet", "lenet"])
@@ -187,6 +192,7 @@ def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
     assert_once(product, "order transformer, resnet, lenet", "policy priority")
 
 
+@pytest.mark.slow
 def test_other_epochs_are_those_of_a_run_of_so_many(product: Product, alone: Alone) -> None:
     product.options(policy=TWO_STEPS)
     product.start_and_hold("lenet", 3)
@@ -200,6 +206,7 @@ def test_other_epochs_are_those_of_a_run_of_so_many(product: Product, alone: Alo
         product.service.runs.set_epochs(product.run_id, "transformer", 3)
 
 
+@pytest.mark.slow
 def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
     product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])

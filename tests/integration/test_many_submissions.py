@@ -124,6 +124,7 @@ def crowd(pool: Pool, monkeypatch: pytest.MonkeyPatch, seed: int, count: int) ->
         assert len(circles) == 1
 
 
+@pytest.mark.slow
 def test_twenty_submissions_at_random_times_keep_within_the_memory_of_their_device(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def torch_processes() -> Iterator[list[int]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_the_sum_over_torch_processes_is_what_the_system_says(torch_processes: list[int]) -> None:
     told_before = sum(psutil.Process(pid).memory_full_info().pss for pid in torch_processes)
     samples = [process_memory(pid) for pid in torch_processes]

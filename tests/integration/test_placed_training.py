@@ -1,5 +1,6 @@
 """Sub-models on several devices: their bits, their checkpoints, their neighbours, and what the check says."""
 
+import os
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -12,23 +13,29 @@ import torch
 from tests.integration.conftest import wait_until
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
 from unifiednn_core.base.units import MIB
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import placed as room
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.placed import PlacedForward, placed
+from unifiednn_core.engine.learning import EagerLearner
+from unifiednn_core.engine.placed import NetworkPlacement, PlacedForward, placed
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.preflight.fixed_nodes import with_nodes
+from unifiednn_core.runtime import supervisor
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.placement import runs_of
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
+from unifiednn_core.techniques.placement import costs as costs_room
 from unifiednn_core.techniques.placement import cutting
 from unifiednn_core.views.placement import device_line, device_rows, plans
 
@@ -66,6 +73,11 @@ def within(name: str, devices: int = 2) -> dict[str, Any]:
     return {"devices": devices, "cap_mib": CAPS[name]}
 
 
+def peaks_of(found: NetworkPlacement | None) -> tuple[int, ...]:
+    assert found is not None and found.ops is not None
+    return found.ops.peaks_bytes
+
+
 def parts(submodel: SubModel) -> int:
     forward = submodel.module.__dict__["forward"]
     assert isinstance(forward, PlacedForward)
@@ -84,6 +96,35 @@ def test_a_placed_sub_model_trains_to_the_bits_of_an_unplaced_one(name: str) -> 
     assert trained(plain) == trained(on_two)
     assert parts(on_two) > 1
     assert plain.module.state_dict().keys() == on_two.module.state_dict().keys()
+
+
+@pytest.mark.parametrize("name", CAPS)
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_schedules_have_the_bits_of_accumulation(name: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = [0], [0]
+    forward, scored = EagerLearner._forward, EagerLearner._scored
+
+    def count(change: int, method: Any) -> Any:
+        def counted(*given: Any) -> Any:
+            under_way[0] += change
+            most[0] = max(most[0], under_way[0])
+            return method(*given)
+
+        return counted
+
+    monkeypatch.setattr(EagerLearner, "_forward", count(1, forward))
+    monkeypatch.setattr(EagerLearner, "_scored", count(-1, scored))
+    expected = trained(made(name, None, batch_split=4))
+    assert most == [1]
+    scheduled = within(name) | {"schedule": schedule}
+    assert trained(made(name, scheduled, batch_split=4)) == expected
+    assert most == [4 if schedule == "gpipe" else 2] and under_way == [0]
+    peaks = [
+        placed(spec(name, {"devices": 1, "schedule": one}, batch_split=4), definition(name), dataset(name))
+        for one in (None, "1f1b", "gpipe")
+    ]
+    none, some, all_of = (peaks_of(one)[0] for one in peaks)
+    assert none <= some <= all_of > none  # 1f1b on one device has one part under way
 
 
 def test_gradients_that_go_astray_between_devices_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +180,13 @@ def test_a_placed_network_follows_its_weights_to_new_memory() -> None:
 
 def test_a_plan_of_the_spec_is_kept_while_it_fits() -> None:
     found = placed(spec("cnn", {"devices": 2}), definition("cnn"), dataset("cnn"))
-    assert found is not None and set(found.ops.device_of) == {0}  # a chain is not faster on two
+    assert found is not None and set(found.device_of) == {0}  # a chain is not faster on two
     count = len(found.graph.ops)
     other: dict[str, Any] = {"devices": 2, "plan": [[1, count]]}
     longer: dict[str, Any] = {"devices": 2, "plan": [[1, count + 1]]}
     for asked, expected in ((other, 1), (longer, 0), (other | {"cap_mib": [9, 0.001]}, 0)):
-        kept = placed(spec("cnn", asked), definition("cnn"), dataset("cnn"))
-        assert kept is not None and set(kept.ops.device_of) == {expected}
+        kept = placed(spec("cnn", asked), definition("cnn"), dataset("cnn"), by_clock=True)
+        assert kept is not None and set(kept.device_of) == {expected}
 
 
 def test_costs_of_a_batch_follow_from_two_small_ones() -> None:
@@ -154,10 +195,27 @@ def test_costs_of_a_batch_follow_from_two_small_ones() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "FEW", 32)
         measured = placed(asked, definition("residual"), dataset("residual"))
-    assert guessed is not None and measured is not None
-    assert guessed.ops.peaks_bytes == measured.ops.peaks_bytes
+    assert peaks_of(guessed) == peaks_of(measured)
     adam = placed(spec("residual", {"devices": 1}, batch_size=32), definition("residual"), dataset("residual"))
-    assert adam is not None and adam.ops.peaks_bytes > measured.ops.peaks_bytes  # two more tensors for each weight
+    assert peaks_of(adam) > peaks_of(measured)  # two more tensors for each weight
+
+
+def test_a_worker_that_has_a_plan_loads_no_more_than_it_needs() -> None:
+    """To count operations and to go back by hand load sympy, 74 MiB; a plan of the check needs neither."""
+    found = placed(spec("cnn", within("cnn")), definition("cnn"), dataset("cnn"))
+    assert found is not None
+    asked = within("cnn") | {"plan": runs_of(found.device_of)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs_room, "FlopCounterMode", None)
+        patch.setattr(torch.autograd, "grad", None)
+        trusted = placed(spec("cnn", asked), definition("cnn"), dataset("cnn"))
+        with pytest.raises(TypeError):  # control
+            placed(spec("cnn", within("cnn")), definition("cnn"), dataset("cnn"))
+    assert trusted is not None and trusted.device_of == found.device_of and trusted.ops is None
+    one, other = trusted.graph, found.graph
+    assert (one.units, one.storages(), [op.name for op in one.ops]) == (
+        other.units, other.storages(), [op.name for op in other.ops],
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +229,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2") -> RunSpec:
+def run_of(placement: dict[str, Any] | None, model: str = "cnn.pt2", epochs: int = 2) -> RunSpec:
     files = {"model": model, "train_data": "train.pt", "test_data": "test.pt"}
-    hyper = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
+    hyper = {"epochs": epochs, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "optimizer": "adam"}
     both: list[dict[str, Any]] = [{"name": "on_two", "placement": placement}, {"name": "plain"}]
     return parse_run({"device": "cpu", "submodels": [{**files, "hyperparameters": hyper, **one} for one in both]})
 
@@ -192,6 +250,21 @@ def test_the_check_places_it_and_says_what_each_device_needs(folder: Path, servi
     planned = with_nodes(asked, report).submodels[0].placement
     assert planned is not None and planned.plan == found.runs and len(planned.device_of) == len(found.plan.devices[
         0].tasks) // 2 + len(found.plan.devices[1].tasks) // 2  # fmt: skip
+
+
+def test_the_predicted_memory_counts_what_is_under_way(folder: Path, service: Service) -> None:
+    found = []
+    for schedule in (None, "1f1b", "gpipe"):
+        placed_one, _ = run_of(within("cnn") | {"cap_mib": 1.0, "schedule": None}).submodels
+        hyper = placed_one.hyperparameters.model_copy(update={"batch_size": 32, "batch_split": 8})
+        assert placed_one.placement is not None
+        where = placed_one.placement.model_copy(update={"schedule": schedule})
+        one = placed_one.model_copy(update={"hyperparameters": hyper, "placement": where, "test_data": None})
+        spec_of_one = RunSpec.model_validate({"device": "cpu", "submodels": [one.model_dump(exclude_none=True)]})
+        memory = service.runs.check(spec_of_one, folder).submodels["on_two"].memory
+        assert memory is not None
+        found.append(memory.transient_bytes)
+    assert found[0] < found[1] < found[2]
 
 
 @pytest.mark.parametrize(
@@ -239,3 +312,84 @@ def test_what_a_check_found_is_told_and_drawn(folder: Path, service: Service) ->
     assert device_line(reports["on_two"]).count("of 15.4 KiB") == 2 and not device_line(reports["plain"])
     [chart] = plans(reports)
     assert chart.title == "on_two" and len(chart.figure["data"]) == 6  # of each device: lane, memory, limit
+
+
+@pytest.mark.skipif(len(own_cores()) < 2, reason="two devices need two cores")
+def test_a_run_claims_two_devices_and_another_one_waits_for_them(
+    home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
+    service = Service.open(home)
+    try:
+        long = run_of(within("cnn") | {"claim": True}, epochs=100_000)
+        first = service.runs.submit(long, folder)
+        second = service.runs.submit(run_of(within("cnn") | {"claim": True}), folder)
+        third = service.runs.submit(run_of(None), folder)
+        service.start_supervisor()
+        wait_until(lambda: max(row.steps_done for row in service.store.runs.get(first)[1]) > 9)
+        hybrid, _ = service.store.hybrids.get(first)
+        assert {hybrid.device, *hybrid.also} == {"cpu:0", "cpu:1"}
+        [listed] = [one for one in service.queue.hybrids() if one.hybrid_id == first]
+        assert (listed.device, *listed.also) == (hybrid.device, *hybrid.also)
+        cores = {core for name in ("cpu:0", "cpu:1") for core in service.store.devices.cpus_of(name)}
+        assert hybrid.worker_pid is not None and os.sched_getaffinity(hybrid.worker_pid) == cores
+        wait_until(lambda: service.store.runs.get(second)[0].waits_for)
+        assert service.store.runs.get(second)[0].waits_for == "2 devices of one kind to be free at once; 0 are now"
+        assert service.store.hybrids.get(third)[0].worker_pid is None, "it may not overtake"
+        service.runs.stop(first)
+        wait_until(lambda: all(service.runs.observe(one).ended_at_s is not None for one in (second, third)))
+        for run_id in (second, third):
+            shas = {row.state_sha256 for row in service.store.runs.get(run_id)[1]}
+            assert shas == {trained(made("cnn", None))[0][0]}
+        assert not service.store.workers.held()
+    finally:
+        service.close()
+
+
+def test_weights_go_to_devices_of_their_own_and_their_optimizer_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on several GPUs: the second device is another one to torch, if only by its name."""
+    asked, data = spec("cnn", within("cnn")), ResidentData(CPU)
+    found = placed(asked, definition("cnn"), dataset("cnn"))
+    assert found is not None
+    own = (CPU, torch.device("cpu:0"))
+    train = data.hold("d", lambda: dataset("cnn"))
+    one = SubModel(asked, found.of(definition("cnn"), own), seed=3, train=train, test=None, device=CPU)
+    forward = one.module.__dict__["forward"]
+    with one.world():
+        one.step()
+        network = forward.network
+        assert network.devices == own
+    one.park()
+    with one.world():
+        one.step()
+    assert forward.network is not network
+    plain = made("cnn", None)
+    with plain.world():
+        plain.step()
+        plain.step()
+    assert state_sha256(plain.module.state_dict()) == state_sha256(one.module.state_dict())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs")
+def test_two_gpus_have_the_bits_of_one() -> None:
+    gpus = tuple(torch.device("cuda", number) for number in range(2))
+
+    def steps(*, several: bool) -> tuple[str, set[torch.device]]:
+        asked, whole = spec("residual", within("residual")), definition("residual")
+        found = placed(asked, whole, dataset("residual"))
+        assert found is not None
+        train = ResidentData(gpus[0]).hold("d", lambda: dataset("residual"))
+        own = found.of(whole, gpus) if several else whole
+        one = SubModel(asked, own, seed=3, train=train, test=None, device=gpus[0])
+        for _ in range(2):
+            with one.world():
+                for _ in range(3):
+                    one.step()
+                there = {weight.device for weight in one.module.parameters()}
+            one.park()
+        return state_sha256(one.capture().state["model"]), there
+
+    plain, placed_on_two = steps(several=False), steps(several=True)
+    assert plain[0] == placed_on_two[0] and placed_on_two[1] == set(gpus)

@@ -53,6 +53,7 @@ def test_all_members_go_on_in_the_same_hybrid_after_its_worker_was_killed(pool: 
         assert first.from_step == 0 < second.from_step, "it goes on from a checkpoint"
 
 
+@pytest.mark.slow
 def test_who_was_about_to_be_paused_is_paused_by_the_death_and_the_others_go_on(pool: Pool) -> None:
     hers, his = pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)
     pool.start_and_hold("alpha", 17)  # in the middle of a step; the worker cannot reach the boundary
@@ -72,6 +73,7 @@ def test_who_was_about_to_be_paused_is_paused_by_the_death_and_the_others_go_on(
     assert pool.wrong() == {}
 
 
+@pytest.mark.slow
 def test_without_that_the_pause_would_wait_for_nobody(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "_let_go", lambda *_: None)
     hers, his = pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)
@@ -87,6 +89,7 @@ def test_without_that_the_pause_would_wait_for_nobody(pool: Pool, monkeypatch: p
     pool.start()
 
 
+@pytest.mark.slow
 def test_a_stop_that_the_worker_did_not_live_to_see_is_obeyed_by_the_next(pool: Pool) -> None:
     hers, his = pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)
     pool.start_and_hold("alpha", 17)
@@ -102,6 +105,7 @@ def test_a_stop_that_the_worker_did_not_live_to_see_is_obeyed_by_the_next(pool: 
     assert pool.state(hers) is State.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_device_drained_while_its_worker_is_dead_gives_all_back_to_the_line(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

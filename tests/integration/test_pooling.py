@@ -78,6 +78,7 @@ def test_who_shares_a_worker_is_told_nothing_of_the_other(pool: Pool) -> None:
                 call(runs[other.id])
 
 
+@pytest.mark.slow
 def test_people_who_share_with_nobody_train_one_after_another(pool: Pool) -> None:
     pool.service.people.set_sharing("own")
     hers = pool.submit(ALICE, ALPHA)
@@ -95,6 +96,7 @@ def test_people_who_share_with_nobody_train_one_after_another(pool: Pool) -> Non
     assert (first.ended_at_s or 0.0) <= (second.launched_at_s or 0.0), "never two at once"
 
 
+@pytest.mark.slow
 def test_gathered_submissions_start_as_one_and_nobody_joins_later(pool: Pool) -> None:
     pool.store.hybrids.set_pooling(Pooling(mode="gathered", gather_s=3600, gather_n=3), "")
     first = [pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)]
@@ -108,6 +110,7 @@ def test_gathered_submissions_start_as_one_and_nobody_joins_later(pool: Pool) ->
     assert pool.places(*first, third) == [hybrid.id] * 3
 
 
+@pytest.mark.slow
 def test_nobody_joins_those_who_gathered(pool: Pool) -> None:
     pool.store.hybrids.set_pooling(Pooling(mode="gathered", gather_s=3600, gather_n=2), "")
     first = [pool.submit(ALICE, ALPHA), pool.submit(BOB, BRAVO)]
@@ -122,6 +125,7 @@ def test_nobody_joins_those_who_gathered(pool: Pool) -> None:
     assert pool.places(*first, *late) == [one.id, one.id, two.id, two.id]
 
 
+@pytest.mark.slow
 def test_in_private_mode_each_submission_has_its_own_hybrid(pool: Pool) -> None:
     pool.store.hybrids.set_pooling(Pooling(mode="private"), "")
     runs = [pool.submit(ALICE, net) for net in (ALPHA, BRAVO, CHARLIE)]

@@ -214,6 +214,7 @@ def alone(folder: Path) -> Iterator[dict[str, nn.Module]]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_six_kinds_of_jobs_train_in_one_hybrid_with_the_bits_of_the_authors_python(
     service: Service, folder: Path, alone: dict[str, nn.Module], tmp_path: Path
 ) -> None:

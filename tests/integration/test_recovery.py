@@ -49,6 +49,7 @@ def test_a_worker_killed_at_any_moment_loses_only_steps_after_its_checkpoints(
         assert sum(product.lost_steps(name)) <= max(0, done[name] - kept[name])
 
 
+@pytest.mark.slow
 def test_no_more_than_the_steps_since_the_last_period_are_trained_again(
     product: Product, alone: Callable[..., str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_killed_server_is_followed_by_one_that_takes_up_what_it_finds(
         assert all(product.row(name).attempt == max(1, attempts[name]) for name in NAMES)
 
 
+@pytest.mark.slow
 def test_a_terminated_worker_keeps_everything_first(product: Product, alone: Callable[..., str]) -> None:
     product.options(checkpoint={"every_s": 3600})
     product.start_and_hold("transformer", 6)
@@ -95,6 +97,7 @@ def test_a_terminated_worker_keeps_everything_first(product: Product, alone: Cal
     assert "transformer continues at step 6; 0 steps are trained again." in product.messages("recovery")
 
 
+@pytest.mark.slow
 def test_a_run_with_recovery_ask_waits_for_a_person(product: Product, alone: Callable[..., str]) -> None:
     product.options(recovery="ask")
     product.start_and_hold("transformer", 6)
@@ -113,6 +116,7 @@ def test_a_run_with_recovery_ask_waits_for_a_person(product: Product, alone: Cal
     assert_whole(product, alone)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_skipped_and_reported(product: Product, alone: Callable[..., str]) -> None:
     product.options(checkpoint={"every_s": 3600})
     product.start_and_hold("transformer", 6, 7, 8)

@@ -54,6 +54,7 @@ def test_every_sample_comes_back_with_the_bits_of_a_plain_loop(
     assert document["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_separated_model_has_the_bits_of_a_plain_loop_and_loads_with_torch_alone(
     service: Service, short_demo: Path, vanilla_hashes: dict[str, str], samples: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_separated_model_has_the_bits_of_a_plain_loop_and_loads_with_torch_alo
     assert told == [part.test_accuracy for part in parts]
 
 
+@pytest.mark.slow
 def test_pause_resume_and_stop_reach_the_worker(service: Service, samples: Path, tmp_path: Path) -> None:
     path = write_spec(samples, tmp_path, epochs={"lenet": 400, "resnet": 400, "transformer": 400})
     run_id = service.runs.submit(load_run(path))
@@ -165,6 +167,7 @@ def test_training_outlives_the_service_that_started_it(home: Home, samples: Path
         service.close()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, tmp_path: Path) -> None:
     epochs = {"lenet": 300, "resnet": 300, "transformer": 300}
     run_id = service.runs.submit(load_run(write_spec(samples, tmp_path, epochs=epochs, recovery="ask")))
@@ -180,6 +183,7 @@ def test_a_killed_worker_is_noticed_and_named(service: Service, samples: Path, t
     assert view.remedy
 
 
+@pytest.mark.slow
 def test_runs_for_one_device_wait_for_each_other(service: Service, samples: Path, tmp_path: Path) -> None:
     spec = lenet_alone(samples, tmp_path, epochs=1)
     first, second = service.runs.submit(spec), service.runs.submit(spec)
@@ -191,6 +195,7 @@ def test_runs_for_one_device_wait_for_each_other(service: Service, samples: Path
     assert one.ended_at_s <= two.started_at_s
 
 
+@pytest.mark.slow
 def test_a_run_is_paused_resumed_and_stopped_while_it_waits(service: Service, samples: Path, tmp_path: Path) -> None:
     long, short = (lenet_alone(samples, tmp_path, epochs=epochs) for epochs in (300, 1))
     first, second, third = service.runs.submit(long), service.runs.submit(short), service.runs.submit(short)
@@ -205,6 +210,7 @@ def test_a_run_is_paused_resumed_and_stopped_while_it_waits(service: Service, sa
     assert not [event for event in service.runs.observe(second).events if event.kind == "defect"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_no_weights_and_leaves_nothing_half_written(
     service: Service, short_demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def resnet(product: Product, name: str, start_from: Document, **hyperparameters:
     return document | {"name": name, "start_from": start_from}
 
 
+@pytest.mark.slow
 def test_trainings_begin_at_a_checkpoint_and_at_weights(
     product: Product, template: Template, resnet_checkpoint: Path, alone: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_two_submissions_train_at_once_on_devices_with_cores_of_their_own(pool: 
     assert pool.wrong() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hybrid", ["shared", "private"])
 def test_what_trains_on_a_device_that_is_drained_goes_on_on_the_other_after_its_step(pool: Pool, hybrid: str) -> None:
     run_id = pool.submit(ALICE, HERS, hybrid=hybrid)
@@ -91,6 +92,7 @@ def test_what_trains_on_a_device_that_is_drained_goes_on_on_the_other_after_its_
     assert [attempt.device for attempt in pool.attempts(late)] == [other], "nothing new comes to it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hybrid", ["shared", "private"])
 def test_a_device_that_goes_away_loses_nothing(pool: Pool, hybrid: str) -> None:
     often = CheckpointSpec(every_steps=2)
@@ -123,6 +125,7 @@ def test_a_device_that_goes_away_loses_nothing(pool: Pool, hybrid: str) -> None:
     assert (first.device, second.device) == (goer.name, goer.name) and 2 <= second.from_step <= 8
 
 
+@pytest.mark.slow
 def test_who_asked_for_any_device_goes_on_elsewhere_after_the_death_of_its_own(pool: Pool) -> None:
     devices = devices_of_host()
     pool.devices = lambda: devices
@@ -169,6 +172,7 @@ def moved(pool: Pool, seed: int) -> None:
     assert pool.row(resident).attempt >= 1
 
 
+@pytest.mark.slow
 def test_any_sequence_of_moves_ends_with_the_bits_of_alone(pool: Pool) -> None:
     moved(pool, 0)
 

@@ -53,7 +53,7 @@ def test_training_twice_gives_the_same_bits(name: str, folder: Path) -> None:
     assert len(first.losses) == -(-1437 // submodel_of(spec, name)["hyperparameters"]["batch_size"])
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ["lenet", *(pytest.param(n, marks=pytest.mark.slow) for n in SAMPLES if n != "lenet")])
 def test_another_seed_gives_other_weights(name: str, folder: Path) -> None:
     results = [train_alone(demo(folder, epochs=1, seed=seed), name, folder) for seed in (1, 2)]
     assert results[0].state_sha256 != results[1].state_sha256

@@ -105,6 +105,7 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
     assert warm.pid is not None  # it goes on
 
 
+@pytest.mark.slow
 def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
     product: Product, warm: Template, alone: Any
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_fork_that_nobody_tells_to_begin_ends(home: Home, warm: Template) -> N
     assert log.read_bytes() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["namespaces", "joining", "program"])
 def test_where_a_fork_cannot_be_confined_the_worker_starts_cold_and_the_log_says_so(
     home: Home, warm: Template, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
@@ -229,6 +231,7 @@ def test_a_fork_has_the_settings_of_a_worker_and_nothing_of_the_template(
     assert "SECRET_TOKEN" not in Path(f"/proc/{warm.pid}/environ").read_text()
 
 
+@pytest.mark.slow
 def test_settings_that_shape_libraries_start_workers_cold(warm: Template, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     assert not warm.ready()
@@ -236,6 +239,7 @@ def test_settings_that_shape_libraries_start_workers_cold(warm: Template, monkey
     assert warm.ready()
 
 
+@pytest.mark.slow
 def test_a_retired_template_ends_with_its_last_job_and_the_next_use_starts_another() -> None:
     one = Template(())
     assert not one.ready()  # nobody has used it

@@ -93,6 +93,7 @@ def test_who_falls_silent_is_given_up(web, data):
     silent.close()
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_nothing(web, data):
     upload = web.begin("digits.safetensors", len(data))
     assert web.send(upload, 0, data[:300_000]) == (204, 300_000)
@@ -295,6 +296,7 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_50_megabytes_up_and_down_need_no_memory(web, trained, tmp_path):
     path = tmp_path / "large.safetensors"
     save_file(data_of(48_000), path)

@@ -219,9 +219,9 @@ def interrupted() -> RunView:
 def library() -> tuple[FileView, ...]:
     pixels = {"input_shape": [1, 8, 8], "input_dtype": "uint8", "classes": 10}
     named = (
-        ("lenet.pt2", "model", "exported", {"parameters": 9_326, "input_shape": [1, 8, 8], "input_dtype": "float32"}),
+        ("lenet.pt2", "model", "pt2", {"parameters": 9_326, "input_shape": [1, 8, 8], "input_dtype": "float32"}),
         ("resnet.safetensors", "weights", "safetensors", {"parameters": 77_706}),
-        ("transformer.pt2", "model", "exported", {"parameters": 68_490, "input_shape": [1, 8, 8]}),
+        ("transformer.pt2", "model", "pt2", {"parameters": 68_490, "input_shape": [1, 8, 8]}),
         ("digits_train.pt", "data", "pt", pixels | {"samples": 1_437}),
         ("digits_test.pt", "data", "pt", pixels | {"samples": 360}),
         (

@@ -151,6 +151,17 @@ def test_a_technique_is_ticked_checked_and_its_saving_told_in_the_report_and_in_
     assert f"The last check: {saving}." in text_of(press(app, "Edit lenet"))
 
 
+def test_devices_of_a_sub_model_are_told_in_the_report(open_page, service, drafted):
+    app = press(open_page("build", draft=drafted), "Edit lenet")
+    next(one for one in app.number_input if one.label == "Devices").set_value(2).run()
+    next(one for one in app.text_input if one.label.startswith("Limit of each")).set_value("300").run()
+    app.button(key="editor-save").click().run()
+    assert service.drafts[drafted]["submodels"][0]["placement"] == {"devices": 2, "cap_mib": 300.0}
+    app.button(key="check").click().run()
+    assert not app.exception
+    assert "lenet 0 2 200 MiB 300 MiB 50 MiB 50.0 %" in text_of(app), text_of(app)[-400:]
+
+
 @pytest.mark.parametrize("key", ["check", "start"])
 def test_what_is_tried_is_shown_while_one_waits(open_page, service, drafted, key):
     app, service.failing = open_page("build", draft=drafted), IntakeFailed("The process ended.")

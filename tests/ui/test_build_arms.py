@@ -17,10 +17,14 @@ def test_a_run_starts_without_baselines_unless_they_are_chosen(open_page, servic
 
 
 @pytest.mark.parametrize(
-    ("choice", "modes"),
-    [("Concurrent", ("concurrent",)), ("Sequential", ("sequential",)), ("Both", ("concurrent", "sequential"))],
+    ("choice", "modes", "when", "first"),
+    [
+        ("Concurrent", ("concurrent",), "after", False),
+        ("Sequential", ("sequential",), "before", True),
+        ("Both", ("concurrent", "sequential"), "after", False),
+        ("Both", ("concurrent", "sequential"), "before", True),
+    ],
 )
-@pytest.mark.parametrize(("when", "first"), [("after", False), ("before", True)])
 def test_baselines_are_chosen_before_or_after_and_kept_in_the_draft(
     choice, modes, when, first, open_page, service, drafted
 ):

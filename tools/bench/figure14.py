@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.bench import report
 from tools.bench.paper import Figure
-from unifiednn_core.compare.arms import PIPEDREAM_STAGES
-from unifiednn_core.spec.run import PIPEDREAM, TECHNIQUES_ALONE
+from unifiednn_core.spec.run import PIPEDREAM, PIPEDREAM_STAGES, TECHNIQUES_ALONE
 
 if TYPE_CHECKING:
     from tools.bench.scenarios import Case, Task

@@ -24,6 +24,7 @@ from unifiednn_core.cli import (
     devices,
     exports,
     files,
+    place,
     queue,
     retention,
     runs,
@@ -116,6 +117,7 @@ for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_policies)
+app.command("place")(place.place)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")

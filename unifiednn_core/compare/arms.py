@@ -15,6 +15,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import (
     MEANING,
     PIPEDREAM,
+    PIPEDREAM_STAGES,
     RESIDENT_BASELINES,
     TECHNIQUES_ALONE,
     Mode,
@@ -35,8 +36,6 @@ _SAME_HYPERPARAMETERS = (
     "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
     "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
 )  # fmt: skip
-PIPEDREAM_STAGES = 4
-"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 

@@ -84,6 +84,8 @@ class EpochDone:
 
     submodel: str
     figures: EpochFigures
+    step_s: float | None = None
+    """As in `Released`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,8 @@ class Stepper:
 
     def _evaluate(self, job: Job) -> None:
         self._mark(self._own.number, job.name, f"evaluation after step {job.submodel.steps_done}")
-        self._report(EpochDone(job.name, job.submodel.end_epoch(lambda: self.heartbeat(job.name))))
+        figures = job.submodel.end_epoch(lambda: self.heartbeat(job.name))
+        self._report(EpochDone(job.name, figures, job.timer.seconds_per_step))
 
 
 def start_timers(crew: Sequence[Turn]) -> None:

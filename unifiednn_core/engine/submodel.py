@@ -43,7 +43,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Diverged
 from unifiednn_core.data.datasets import targets_in_blocks
-from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers, probes
+from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers, placed, probes
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
@@ -120,7 +120,7 @@ class SubModel:
         hyper = spec.hyperparameters
         self._eager = EagerLearner(
             self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness,
-            self.computing, techniques.built(hyper.techniques),
+            self.computing, techniques.built(hyper.techniques), spec.placement,
         )  # fmt: skip
         self.techniques = self._eager.techniques
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
@@ -477,6 +477,7 @@ class SubModel:
 
     def _move(self, device: torch.device) -> None:
         self.module.to(device).train(True)
+        placed.follow(self.module, away=device != self.device)
         if self.averaged is not None:
             self.averaged.module.to(device)
         self.criterion.to(device)

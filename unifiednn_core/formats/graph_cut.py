@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.guard import GraphGuard
+from unifiednn_core.formats.subgraph import subgraph
 
 _ATEN = torch.ops.aten
 _POSITIVE = {_ATEN.relu, _ATEN.relu_, _ATEN.sigmoid, _ATEN.softplus, _ATEN.softmax, _ATEN.hardsigmoid, _ATEN.relu6}
@@ -94,14 +95,10 @@ def _segment(module: fx.GraphModule, begin: fx.Node | None, end: fx.Node) -> fx.
     for node in module.graph.nodes:  # nothing depends on a counter of batches
         if _counts(node) and str(node.args[0].target).rpartition(".")[0] in layers:
             kept |= {node, *node.all_input_nodes}
-    graph = fx.Graph()
-    values: dict[fx.Node, fx.Node] = {start: graph.placeholder(given.name)}
-    values[given] = values[start]  # its device and number of samples are those of what the part gets
-    for node in module.graph.nodes:
-        if node in kept and node not in values and node.op != "output":
-            values[node] = graph.node_copy(node, values.__getitem__)
-    graph.output(values[end] if end.op != "output" else values[_only(end)])
-    part = fx.GraphModule(module, graph, class_name="ExportedPart")
+    # The device of the input and its number of samples are those of what the part gets.
+    inputs, returned = dict.fromkeys((start, given), given.name), end if end.op != "output" else _only(end)
+    computed = [node for node in module.graph.nodes if node in kept and node.op != "output"]
+    part = subgraph(module, computed, inputs, returned, "ExportedPart")
     return _guarded(part, module)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -87,9 +87,15 @@ def _cpus(count: int) -> list[Device]:
 
 def _gpus() -> list[Device]:
     """GPUs in CUDA's order; none if the installed torch can use none."""
-    count = 0 if version("torch").endswith("+cpu") else gpu_count(pynvml)
+    count = 0 if _for_cpus(version) else gpu_count(pynvml)
     threads = default_threads() if count == 1 else max(1, cores() // max(1, count))
     return [found for index in range(count) if (found := _gpu(index, threads)) is not None]
+
+
+@cache
+def _for_cpus(version: Callable[[str], str]) -> bool:
+    """Whether the installed torch knows no GPU; reads a file."""
+    return version("torch").endswith("+cpu")
 
 
 def _gpu(index: int, threads: int) -> Device | None:

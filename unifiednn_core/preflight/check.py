@@ -27,7 +27,7 @@ from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
-from unifiednn_core.preflight.place_check import check_placement, placement_doubts
+from unifiednn_core.preflight.place_check import check_placement, need_of_each, placement_doubts
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
@@ -202,7 +202,10 @@ def _check_submodel(
         done = tried("model", lambda: _tried(trial, device))
         if isinstance(done, Finding):
             findings.append(done)
-        elif done is not None and (on_devices := tried("placement", partial(check_placement, trial, done))) is not None:
+        elif (
+            done is not None
+            and (on_devices := tried("placement", partial(check_placement, trial, done, device))) is not None
+        ):
             trial, placement = on_devices
             findings += placement_doubts(trial, placement)
             say("Measuring the memory of")
@@ -213,6 +216,7 @@ def _check_submodel(
                 findings += budget_findings(submodel, memory, train.samples, definition.min_batch, device)
             in_one_piece = memory if submodel.joins else None
             memory = memory and split_need(memory, submodel, definition, trial)
+            memory = memory and need_of_each(memory, trial, placement, device)
             doubts = done.doubts
             if device == "cpu" and memory is not None:
                 say("Timing a step of")

@@ -38,7 +38,7 @@ _HYPERPARAMETERS = (
     "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "precision", "ema", "criterion",
     "criterion_args", "techniques",
 )  # fmt: skip
-_NETWORK: Any = {"split": True, "part": True, "placement": {"devices", "cap_mib"}}
+_NETWORK: Any = {"split": True, "part": True, "placement": {"devices", "cap_mib", "claim", "schedule"}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class Workbench:
     device: torch.device
     fast: bool = False
     """Whether its profile is `fast`."""
+    also: tuple[torch.device, ...] = ()
+    """Further devices of this run."""
     hybrid: HybridModel = field(default_factory=HybridModel)
     definitions: dict[str, Definition] = field(default_factory=dict)
     """By key."""
@@ -144,7 +146,7 @@ class Workbench:
         try:
             definition = part_of(read.spec, read.definition, train.held)
             if (found := placed(read.spec, definition, train.held)) is not None:
-                definition = found.of(definition)
+                definition = found.of(definition, (self.device, *self.also) if found.claims else None)
             if read.trained and definition.part is not None:  # its inputs are what the parts before it put out
                 stored = [self._stored(read, lease) for lease in (train, *test)]
                 for lease in (train, *test):

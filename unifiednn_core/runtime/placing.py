@@ -14,6 +14,7 @@ from unifiednn_core.preflight.estimate import context_key, context_of, need_of
 from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.spec.placement import devices_claimed
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
@@ -67,7 +68,7 @@ def fleet_of(
     def context_bytes(kind: str) -> int:
         return context_of(kind, contexts.get(keys[kind]), used)
 
-    resting = {hybrid.device for hybrid, _ in hybrids if hybrid.worker_pid is None}
+    resting = {name for hybrid, _ in hybrids if hybrid.worker_pid is None for name in (hybrid.device, *hybrid.also)}
     devices = tuple(
         _device(row, budget_of(row.name), context_bytes(row.type), resting=row.name in resting) for row in rows.values()
     )
@@ -148,6 +149,7 @@ def _entries(
         private=True,
         people=() if saves_only or run.mode != HYBRID else tuple(party.person for party in parties_of(run, parts)),
         peak_bytes=None if saves_only else _peak_bytes(run, parts, devices),
+        claims=1 if saves_only or run.mode != HYBRID else devices_claimed(run.spec["submodels"]),
         threads=run.threads,
         profile=run.spec.get("profile", "exact"),
         left_s=_sum([_left_s(row, speeds) for row in still]),
@@ -186,6 +188,7 @@ def _hybrid(
     return HybridView(
         id=hybrid.id,
         device=hybrid.device or "",
+        also=tuple(hybrid.also),
         private=not hybrid.shared,
         accepts=bool(members) and hybrid.shared and hybrid.open and hybrid.heartbeat_at_s is not None,
         threads=hybrid.threads,

@@ -305,11 +305,13 @@ class Reporter:
                 track.window.append(message)
                 if step % track.stride == 0:
                     self._close_window(name)
-            case EpochDone(submodel=name, figures=figures):
+            case EpochDone(submodel=name, figures=figures, step_s=step_s):
                 columns = asdict(figures)
                 self._batch.epochs.append({"submodel": name, "attempt": self._tracks[name].attempt, **columns})
                 shown = {key: columns[key] for key in SHOWN_FIGURES}
                 self._columns(name).update(epochs_done=figures.epoch, steps_done=figures.step, **shown)
+                if step_s is not None:
+                    self._columns(name)["step_s"] = step_s
             case Granted(submodel=name, reason=reason, start_s=start_s):
                 if message.begins:
                     self._move(name, Event.BEGIN)

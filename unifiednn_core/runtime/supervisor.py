@@ -150,7 +150,7 @@ class Supervisor:
 
     def _start(self, fleet: Fleet, placement: Placement) -> None:
         members, device = [address("", key) for key in placement.keys], fleet.devices[placement.device]
-        at = Berth(device=device.name, kind=device.kind, threads=placement.threads)
+        at = Berth(device=device.name, kind=device.kind, threads=placement.threads, also=placement.also)
         workers = self._store.workers
         if placement.hybrid_id is not None:
             [hybrid] = [one for one in fleet.view.hybrids if one.id == placement.hybrid_id]

@@ -108,7 +108,10 @@ class Worker:
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
         torch.set_num_threads(threads)
-        bench = Workbench(home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast")
+        bench = Workbench(
+            home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast",
+            also=tuple(map(resolve, hybrid.also)),
+        )  # fmt: skip
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         load = hybrid.environment.get("load", ())
         gauge = WorkerGauge(
@@ -470,7 +473,7 @@ def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
     if attempt == 1:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
     hybrid, _ = store.hybrids.get(hybrid_id)
-    keep_to(store.devices.cpus_of(hybrid.device))  # before torch makes threads
+    keep_to([core for name in (hybrid.device, *hybrid.also) for core in store.devices.cpus_of(name)])  # before threads
     work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), clock)
     return _guarded(store, hybrid_id, hybrid.shared, lambda: work().run())
 

@@ -284,8 +284,9 @@ class _Fleet:
             return self._hybrids[placement.hybrid_id]
         accepts = self._view.mode == "pooled" and not placement.private and all(one.need for one in entries)
         view = HybridView(
-            id=next(self._ids), device=placement.device, private=placement.private, accepts=accepts,
-            threads=placement.threads, profile=placement.profile, members=(), peak_bytes=entries[0].peak_bytes,
+            id=next(self._ids), device=placement.device, also=placement.also, private=placement.private,
+            accepts=accepts, threads=placement.threads, profile=placement.profile, members=(),
+            peak_bytes=entries[0].peak_bytes,
         )  # fmt: skip
         return self._made(view, entries[0].run_id)
 

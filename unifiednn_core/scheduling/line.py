@@ -51,6 +51,8 @@ class Waiting:
     """Of one sub-model; None if unknown."""
     peak_bytes: int | None = None
     """Predicted peak of a private hybrid with its context, under its own policy; None to count its need."""
+    claims: int = 1
+    """Devices of one kind that it needs at once; more than one only of a private run."""
     threads: int | None = None
     """None: as many as the device gives."""
     profile: str = "exact"
@@ -88,6 +90,8 @@ class HybridView:
 
     id: str
     device: str
+    also: tuple[str, ...] = ()
+    """Further devices that it holds."""
     private: bool
     accepts: bool = True
     """Whether newcomers may join it: not if it is private, was gathered, or ends."""
@@ -150,6 +154,8 @@ class Placement:
 
     keys: tuple[str, ...]
     device: str
+    also: tuple[str, ...] = ()
+    """Further devices that it takes."""
     hybrid_id: str | None
     """None: a new hybrid."""
     private: bool

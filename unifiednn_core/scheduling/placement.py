@@ -56,7 +56,7 @@ class _Fleet:
     def __init__(self, view: FleetView):
         self.view = view
         self._circle_of: dict[str, tuple[str, ...]] = {}
-        by_device = {hybrid.device: hybrid for hybrid in view.hybrids}
+        by_device = {name: hybrid for hybrid in view.hybrids for name in (hybrid.device, *hybrid.also)}
         self.sites = [self._site(at, device, by_device.get(device.name)) for at, device in enumerate(view.devices)]
         self.by_name = {site.device.name: site for site in self.sites}
         self._free_bytes: dict[str, float] = {}
@@ -66,7 +66,7 @@ class _Fleet:
             self._free_bytes[pool] = min(self._free_bytes.get(pool, inf), known)
         for site in self.sites:  # what is promised and not taken yet is not free
             used_bytes = None if site.hybrid is None else site.hybrid.used_bytes
-            if used_bytes is not None and site.predicted_bytes is not None:
+            if used_bytes is not None and site.predicted_bytes:
                 self._free_bytes[self._pool(site)] -= max(0, site.predicted_bytes - used_bytes)
         lefts_s = [member.left_s for hybrid in view.hybrids for member in hybrid.members]
         known_s = [left_s for left_s in (*lefts_s, *(entry.left_s for entry in view.waiting)) if left_s is not None]
@@ -95,15 +95,24 @@ class _Fleet:
             found = (self.by_name[name] for name in entry.devices if name in self.by_name)
             sites = sorted((site for site in found if site.usable), key=lambda site: site.index)
             self._ready[entry.devices] = sites
-        return [site for site in sites if site.ever_holds(entry)]
+        sites = [site for site in sites if site.ever_holds(entry)]
+        kinds = Counter(site.device.kind for site in sites)
+        return [site for site in sites if kinds[site.device.kind] >= entry.claims]
 
     def place(self, entry: Waiting, sites: Sequence[Site]) -> Site | None:
         """Place an entry on the best of these devices where it can start now; None if there is none."""
         circles, pooled = self.circles(entry.people), self.view.mode == "pooled"
         free = [site for site in sites if site.empty and not site.device.resting and self._starts(entry, site)]
+        kinds = Counter(site.device.kind for site in free)
+        free = [site for site in free if kinds[site.device.kind] >= entry.claims]
         if free:
-            best = min(free, key=lambda site: (self._wanted[site.device.name], site.most_bytes(alone=True), site.index))
+            free.sort(key=lambda site: (self._wanted[site.device.name], site.most_bytes(alone=True), site.index))
+            best = free[0]
             self._take(best, entry, opens=pooled, reason=f"{best.device.name} was free.")
+            more = [site for site in free[1:] if site.device.kind == best.device.kind][: entry.claims - 1]
+            best.also = tuple(site.device.name for site in more)
+            for site in more:
+                self._free_bytes[self._pool(site)] -= site.lend(entry)
             return best
         joins = [site for site in sites if pooled and self._joins(entry, site, circles)]
         if not joins:
@@ -193,10 +202,13 @@ class _Fleet:
     def keep(self, entry: Waiting, sites: Sequence[Site]) -> None:
         """Keep devices for an entry that cannot start now, so that no later one delays it; see the top of the file."""
         starts = [(self.starts_within(entry, site), site) for site in sites]
-        (_, latest_s), claimed = min(starts, key=lambda start: (start[0][1], start[0][0], start[1].index))
-        for (earliest_s, _), site in starts:
-            if site is claimed or earliest_s < latest_s:
-                self.kept.add(site.device.name)
+        starts.sort(key=lambda start: (start[0][1], start[0][0], start[1].index))
+        claimed = starts[0][1]
+        same = [start for start in starts if start[1].device.kind == claimed.device.kind][: entry.claims]
+        latest_s = same[-1][0][1]
+        for start in starts:
+            if start in same or start[0][0] < latest_s:
+                self.kept.add(start[1].device.name)
         joins = self.view.mode == "pooled" and claimed.accepts(entry, self.circles(entry.people))
         ended_bytes = 0 if joins else claimed.predicted_bytes or 0
         self._free_bytes[self._pool(claimed)] -= max(0, (claimed.alone_bytes(entry) or 0) - ended_bytes)
@@ -210,6 +222,8 @@ class _Fleet:
             return site
         needs = [member.need for member in hybrid.members if member.need is not None]
         site.predicted_bytes = predicted_bytes(hybrid, device, self.view.lanes, self.view.company_share)
+        if device.name != hybrid.device and site.predicted_bytes is not None:
+            site.predicted_bytes = site.bytes_of(site.predicted_bytes)
         site.sums = None if site.predicted_bytes is None or hybrid.private else Sums().add(*needs)
         for member in hybrid.members:
             site.work.add(member.left_s)
@@ -307,6 +321,9 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
         return f"{asked}; {states}"
+    most = max(Counter(site.device.kind for site in ready).values())
+    if most < entry.claims:
+        return f"{entry.claims} devices of one kind at once; {most} of those that it asks for {_ARE[most == 1]} ready"
     best = max(ready, key=lambda site: (site.most_bytes(alone=True), -site.index))
     needed, has = memory_text(best.alone_bytes(entry)), memory_text(best.device.total_bytes)
     return f"{needed} on {asked}; {best.device.name} has {has} in all. Stop it, and submit it with smaller batches"
@@ -320,6 +337,9 @@ def _shortage(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str:
         site, (needed_bytes, room_bytes) = max(lacking, key=lambda found: found[1][1] - found[1][0])
         if needed_bytes > room_bytes:
             return f"{memory_text(needed_bytes)} on {asked}; {site.device.name} has {memory_text(int(room_bytes))} free"
+    if entry.claims > 1:
+        free = sum(site.empty and not site.device.resting for site in sites)
+        return f"{entry.claims} devices of one kind to be free at once; {free} {_ARE[free == 1]} now"
     soonest = min(sites, key=lambda site: (fleet.starts_within(entry, site)[1], site.index))
     _, latest_s = fleet.starts_within(entry, soonest)
     name = soonest.device.name
@@ -335,6 +355,7 @@ def _seconds(seconds: float) -> str:
     return f"{ceil(seconds)} s" if seconds < 59 else duration_text(seconds)
 
 
+_ARE = {True: "is", False: "are"}
 _STATES = {"draining": "drained", "away": "away"}
 
 
@@ -358,8 +379,9 @@ def _drained(view: FleetView) -> Iterator[Move]:
     """All sub-models leave a device that is drained."""
     states = {device.name: device.state for device in view.devices}
     for hybrid in view.hybrids:
-        if states.get(hybrid.device) == "draining":
-            reason = f"{hybrid.device} is drained."
+        drained = next((name for name in (hybrid.device, *hybrid.also) if states.get(name) == "draining"), None)
+        if drained is not None:
+            reason = f"{drained} is drained."
             yield from (Move(key=m.key, hybrid_id=hybrid.id, reason=reason) for m in hybrid.members if not m.leaving)
 
 

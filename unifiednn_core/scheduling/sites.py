@@ -113,13 +113,17 @@ class Site:
     open: bool = False
     """Whether others may join it."""
     entries: list[Waiting] = field(default_factory=list)
+    also: tuple[str, ...] = ()
+    """Further devices that its new hybrid takes."""
+    lent: bool = False
+    """Whether a new hybrid of another device takes it, too."""
     private: bool = False
     reasons: list[str] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         """Whether it has no hybrid, and gets none so far."""
-        return self.hybrid is None and not self.entries
+        return self.hybrid is None and not self.entries and not self.lent
 
     @property
     def usable(self) -> bool:
@@ -172,11 +176,21 @@ class Site:
         self.reasons.append(reason)
         return (self.predicted_bytes or 0) - before_bytes
 
+    def lend(self, entry: Waiting) -> int:
+        """Let an entry that trains on another device have this one, too; returns the bytes that it takes here."""
+        self.lent, self.private, self.predicted_bytes = True, True, self.bytes_of(self.alone_bytes(entry) or 0)
+        self.work.add(entry.left_s)
+        return self.predicted_bytes
+
+    def bytes_of(self, peak_bytes: int) -> int:
+        """Bytes here of a hybrid that has this device beside its first: none where both draw on common memory."""
+        return 0 if self.device.pool else peak_bytes
+
     def placement(self) -> Placement:
         """What the plan adds here."""
         keys = tuple(key for entry in in_order(self.entries) for key in entry.keys)
         hybrid_id = None if self.hybrid is None else self.hybrid.id
         return Placement(
-            keys=keys, device=self.device.name, hybrid_id=hybrid_id, private=self.private, threads=self.threads,
-            profile=self.profile, reason=self.reasons[0],
+            keys=keys, device=self.device.name, also=self.also, hybrid_id=hybrid_id, private=self.private,
+            threads=self.threads, profile=self.profile, reason=self.reasons[0],
         )  # fmt: skip

@@ -68,14 +68,14 @@ class ComparisonService:
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def why_no_baseline(self, run_id: str) -> str | None:
         """Sentence that says why a run can have no new baseline; None if it can. Versions are read again in a while."""
-        run, _ = self._store.runs.get(run_id)
-        return self._recent.within(VERSIONS_S, ("baseline", run_id), lambda: _why_no_baseline(run))
+        return self._recent.within(
+            VERSIONS_S, ("baseline", run_id), lambda: _why_no_baseline(self._store.runs.get(run_id)[0])
+        )
 
     @permission(Role.VIEWER, Own.SHARE, audited=False)
     def comparable(self, run_id: str, *, within_s: float = 0.0) -> tuple[RunView, ...]:
         """Runs of the same fingerprint, this one included, the newest first, without curves; at most so old."""
-        rows = self._store.runs.get(run_id)
-        return self._reader.seen(self._reader.equal_to(rows[0], within_s) or [rows])
+        return self._reader.comparable(run_id, within_s)
 
     @permission(Role.VIEWER, Own.RUN, audited=False)
     def comparison(self, run_id: str) -> Comparison:

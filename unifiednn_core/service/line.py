@@ -28,7 +28,7 @@ from unifiednn_core.views.estimates import Estimate, earliest, latest
 EPOCHS, FEWEST_EPOCHS, STEPS_PER_EPOCH = 600, 16, 4
 """Epochs of all trainings of a forecast, the fewest of a run, and steps of one, where there are more."""
 SHORTEST_S = 0.01
-KEPT_S = 2.0
+KEPT_S = 4.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
 Turns = Callable[[Iterable[str]], Mapping[str, Sequence[TimedTurn]]]

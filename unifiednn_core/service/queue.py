@@ -124,6 +124,7 @@ class QueueService:
             shared=hybrid.shared,
             mode=hybrid.mode,
             device=hybrid.device or "",
+            also=tuple(hybrid.also),
             policy=str(asked.get("name", "fcfs")),
             now_reason=hybrid.now_reason and plain_reason(hybrid.now_reason, names),
             since_s=hybrid.launched_at_s,

@@ -102,22 +102,31 @@ class RunReader:
         paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]} if self._actor.here else {}
         return present.document(self.view(run_id, last_slices=None), paths)
 
-    def seen(self, rows: Sequence[Rows]) -> tuple[RunView, ...]:
-        """Runs without curves and places in the queue."""
-        now_s = self._clock.utc_s()
-        return self._seen(rows, [present.run_view(run, parts, now_s) for run, parts in rows])
+    def comparable(self, run_id: str, within_s: float = 0.0) -> tuple[RunView, ...]:
+        """Runs of the same fingerprint as views, without curves and places in the queue; at most so old."""
 
-    def equal_to(self, run: RunRow, within_s: float = 0.0) -> list[Rows]:
+        def ask() -> list[tuple[Rows, RunView]]:
+            found, now_s = self._store.runs.get(run_id), self._clock.utc_s()
+            return [(rows, present.run_view(*rows, now_s)) for rows in self._equal_to(found[0]) or [found]]
+
+        found = self._recent.within(within_s, ("comparable", run_id), ask)
+        shown = [(rows, view) for rows, view in found if self._may_compare(rows)]
+        shown = shown or [(rows, view) for rows, view in found if view.run_id == run_id]
+        return self._seen([rows for rows, _ in shown], [view for _, view in shown])
+
+    def equal_to(self, run: RunRow) -> list[Rows]:
         """Runs of the same fingerprint, the newest first; a run without a fingerprint equals only itself.
 
         A submitter gets only runs that are wholly their own.
         """
+        return [rows for rows in self._equal_to(run) if self._may_compare(rows)]
+
+    def _equal_to(self, run: RunRow) -> list[Rows]:
         runs, mark = self._store.runs, run.fingerprint
-        key = ("equal", mark or run.id)
-        equal = self._recent.within(within_s, key, lambda: runs.with_fingerprint(mark) if mark else [runs.get(run.id)])
-        if not self._actor.sees_only_own:
-            return equal
-        return [rows for rows in equal if owners_of(*rows).wholly_of(self._actor.id)]
+        return runs.with_fingerprint(mark) if mark else [runs.get(run.id)]
+
+    def _may_compare(self, rows: Rows) -> bool:
+        return not self._actor.sees_only_own or owners_of(*rows).wholly_of(self._actor.id)
 
     def _seen(self, rows: Sequence[tuple[Any, Sequence[Any]]], views: Sequence[RunView]) -> tuple[RunView, ...]:
         """The views of these rows, reduced to what the person may see."""

@@ -13,7 +13,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.scheduling.rehearsal import Pace, Stretch, joining, pace_of
+from unifiednn_core.scheduling.rehearsal import LEAST_S, SETTLED_STEPS, Pace, Stretch, joining, pace_of
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, is_concurrent
@@ -88,7 +88,12 @@ def room_of(run: RunRow) -> MemoryRoom:
 
 
 def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: Pace | None) -> Pace | None:
-    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was."""
+    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was.
+
+    Few and short steps mostly warmed up: then those count that the engine timed after the first one.
+    """
+    if row.step_s and row.steps_done < SETTLED_STEPS and row.service_s < LEAST_S:
+        return Pace(row.step_s)
     stretches = [Stretch(*turn) for turn in turns]
     ended_s = sum(turn.end_s - turn.start_s for turn in turns if turn.submodel == row.name)
     counted = sum(turn.steps for turn in turns if turn.submodel == row.name)

@@ -5,14 +5,15 @@ operator runs where and writes it as `plan`. Where an operator runs changes no b
 placement, or without one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from unifiednn_core.base.units import MIB
+from unifiednn_core.spec.hyperparameters import Hyperparameters
 
 PLACEMENT, PLAN = "placement", "plan"
 MOST_DEVICES = 16
@@ -26,10 +27,17 @@ class PlacementSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     devices: Annotated[int, Field(ge=1, le=MOST_DEVICES)]
-    """How many. They are logical devices of the run's device, which share its memory."""
+    """How many: logical devices of the run's device, which share its memory, unless it claims its own."""
+    claim: bool = False
+    """Whether the run claims so many devices of one kind for itself, such as several GPUs. It waits until they are
+    free; a machine has to have them. Only of a private run."""
     cap_mib: _Cap | list[_Cap] | None = None
     """Hard limit of each device, for weights, gradients, optimizer state and activations; one for all, or one for
     each. None is no limit."""
+    schedule: Literal["gpipe", "1f1b"] | None = None
+    """Order of the parts of a batch, `batch_split` of them. By default each goes forward and back before the next.
+    `gpipe`: all go forward, then all back. `1f1b`: as many as there are devices are under way. GPUs of its own then
+    work at once. The gradients are added in the same order, so the bits stay the same."""
     plan: list[_Run] | None = None
     """Written by the check: device and number of operators, in the order of the network, such as [[0, 31], [1, 40]]."""
 
@@ -49,6 +57,11 @@ class PlacementSpec(BaseModel):
         caps = self.cap_mib if isinstance(self.cap_mib, list) else [self.cap_mib] * self.devices
         return tuple(None if cap is None else int(cap * MIB) for cap in caps)
 
+    def in_flight(self, parts: int) -> int:
+        """Parts of a batch that are under way at once."""
+        most = {"gpipe": parts, "1f1b": self.devices}
+        return min(parts, 1 if self.schedule is None else most[self.schedule])
+
     @property
     def device_of(self) -> tuple[int, ...]:
         """Device of each operator; empty without a plan."""
@@ -60,11 +73,34 @@ def runs_of(device_of: Sequence[int]) -> list[list[int]]:
     return [[device, len(list(group))] for device, group in groupby(device_of)]
 
 
-def refuse_company(placement: PlacementSpec | None, *, split: bool, techniques: bool) -> None:
+def devices_claimed(submodels: Iterable[Mapping[str, Any]]) -> int:
+    """Devices that a stored run holds while it trains, by its sub-models."""
+    asked = (one.get(PLACEMENT) or {} for one in submodels)
+    return max((one["devices"] for one in asked if one.get("claim")), default=1)
+
+
+def require_private(submodels: Iterable[Any], hybrid: str) -> None:
+    """Raise a validation error where a sub-model of a shared `RunSpec` claims devices."""
+    claims = [one.name for one in submodels if one.placement is not None and one.placement.claim]
+    if claims and hybrid != "private":
+        message = "A shared hybrid is on one device. Set hybrid to \"private\", or leave out 'claim'."
+        raise PydanticCustomError(
+            "unknown_name", "{text}", {"text": message, "field": f"submodels.{claims[0]}.{PLACEMENT}.claim"}
+        )
+
+
+def refuse_company(placement: PlacementSpec | None, hyper: Hyperparameters, *, split: bool) -> None:
     """Raise a validation error for what a placed sub-model cannot have beside its placement."""
-    if placement is None or not (split or techniques):
+    if placement is None:
         return
-    message = "A split network cannot be placed: each part trains by itself. Leave out 'split' or 'placement'."
-    if techniques:
+    message = ""
+    if split:
+        message = "A split network cannot be placed: each part trains by itself. Leave out 'split' or 'placement'."
+    elif hyper.techniques:
         message = "A placement counts what a step without techniques keeps. Leave out 'techniques' or 'placement'."
-    raise PydanticCustomError("unknown_name", "{text}", {"text": message, "argument": PLACEMENT})
+    elif placement.schedule is not None and hyper.batch_split == 1:
+        message = "A schedule orders the parts of a batch. Set batch_split to their number, or leave out 'schedule'."
+    elif placement.schedule is not None and hyper.accumulation_steps > 1:
+        message = "A schedule is of the parts of one batch. Set accumulation_steps to 1, or leave out 'schedule'."
+    if message:
+        raise PydanticCustomError("unknown_name", "{text}", {"text": message, "argument": PLACEMENT})

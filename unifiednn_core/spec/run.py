@@ -17,7 +17,7 @@ from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.hyperparameters import EarlyStopping as EarlyStopping
 from unifiednn_core.spec.hyperparameters import Hyperparameters as Hyperparameters
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec as LRSchedulerSpec
-from unifiednn_core.spec.placement import PlacementSpec, refuse_company
+from unifiednn_core.spec.placement import PlacementSpec, refuse_company, require_private
 from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.spec.transforms import TransformSpecs
 
@@ -41,6 +41,8 @@ RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resid
 PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
 TECHNIQUES_ALONE: Mode = "concurrent-techniques"
 PIPEDREAM: Mode = "concurrent-pipedream"
+PIPEDREAM_STAGES = 4
+"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
 ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE, PIPEDREAM)
 
 
@@ -159,7 +161,7 @@ class SubModelSpec(_Part):
 
     @model_validator(mode="after")
     def _may_be_placed(self) -> Self:
-        refuse_company(self.placement, split=self.split is not None, techniques=bool(self.hyperparameters.techniques))
+        refuse_company(self.placement, self.hyperparameters, split=self.split is not None)
         return self
 
     @property
@@ -262,6 +264,7 @@ class RunSpec(_Part):
     @model_validator(mode="after")
     def _parts_of_splits(self) -> Self:
         splits.require_parts(self.submodels)
+        require_private(self.submodels, self.hybrid)
         return self
 
     def seed_of(self, submodel: SubModelSpec) -> int:

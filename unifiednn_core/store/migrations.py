@@ -60,6 +60,7 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
     ),
     # Hybrids, which hold devices, are apart from runs, which belong to people.
     8: (
+        "ALTER TABLE hybrids DROP COLUMN also",  # the table is new, as of today; a later step adds it
         f"INSERT INTO hybrids (id, shared, open, device, device_kind, settings, threads, {', '.join(_MOVED)}) SELECT "
         f"id, 0, 0, device, '', '{{}}', coalesce(threads, 1), {', '.join(_MOVED)} FROM runs",
         """UPDATE hybrids SET started_at_s = (SELECT started_at_s FROM runs AS r
@@ -115,6 +116,8 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
     ),
     # Forecasts look up how fast the same sub-model was before.
     10: ("CREATE INDEX ix_submodels_memory_key ON submodels (memory_key)",),
+    # One run on several devices.
+    11: ("ALTER TABLE hybrids ADD COLUMN also JSON NOT NULL DEFAULT '[]'",),
 }  # fmt: skip
 """Statements that lead from each version to the next one."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, ColumnElement, ForeignKeyConstraint, Index, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 HYBRID: Final = "hybrid"
 
 
@@ -45,6 +45,8 @@ class HybridRow(Base):
     """`hybrid`, or the kind of baseline: `concurrent` or `sequential`."""
     device: Mapped[str | None] = mapped_column(index=True)
     """Name of the device on which it is placed; None before."""
+    also: Mapped[list[str]] = mapped_column(default=list, server_default="[]")
+    """Names of further devices that it holds."""
     device_kind: Mapped[str] = mapped_column(default="")
     threads: Mapped[int] = mapped_column(default=1)
     settings: Mapped[dict[str, Any]] = mapped_column(default=dict)

@@ -189,12 +189,12 @@ class Telemetry:
             lost: dict[str, list[StepPoint]] = {}
             points = _select(StepRow, StepPoint._fields).where(StepRow.run_id == run_id)
             for point in map(StepPoint._make, session.execute(points.order_by(StepRow.attempt, StepRow.step))):
-                kept = point[:2] not in void or point.step <= void_after[point[:2]]
+                kept = not void or point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochPoint]] = {}
             of_run = _select(EpochRow, EpochPoint._fields).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)
             for epoch in map(EpochPoint._make, session.execute(of_run)):
-                if epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
+                if not void or epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
                     epochs.setdefault(epoch.submodel, []).append(epoch)
             memory, strata = _samples(session, run_id, memory_source or "")
             latest = select(EventRow).where(EventRow.run_id == run_id).order_by(EventRow.id.desc())

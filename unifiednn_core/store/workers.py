@@ -95,6 +95,8 @@ class Berth:
     device: str
     kind: str
     threads: int
+    also: tuple[str, ...] = ()
+    """Further devices of that kind."""
 
 
 class Workers:
@@ -162,7 +164,7 @@ class Workers:
         with self._database.write() as session:
             hybrid = hybrid_of(session, run_id)
             waits = session.scalar(select(RunRow.id).where(RunRow.id == run_id, _WAITING)) is not None
-            if not waits or hybrid.heartbeat_at_s is not None or _is_held(session, at.device):
+            if not waits or hybrid.heartbeat_at_s is not None or _is_held(session, at.device, *at.also):
                 return False
             self._runs.transition_in(session, run_id, None, Event.CLAIM)
             run_of(session, run_id).waits_for = None
@@ -290,6 +292,7 @@ class Workers:
 
     def _take(self, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
+        hybrid.also = list(at.also)
         hybrid.heartbeat_at_s = self._clock.utc_s()
         hybrid.claimer = None if claimer is None else asdict(claimer)
         hybrid.resume_at_s = hybrid.leaving = None
@@ -504,9 +507,10 @@ class Workers:
         forget_deaths(hybrid)
 
 
-def _is_held(session: Session, device: str) -> bool:
-    """Whether a hybrid holds a device."""
-    return session.scalar(select(HybridRow.id).where(HybridRow.device == device, CLAIMED).limit(1)) is not None
+def _is_held(session: Session, *devices: str) -> bool:
+    """Whether a hybrid holds one of these devices."""
+    held = session.execute(select(HybridRow.device, HybridRow.also).where(CLAIMED))
+    return any(name in devices for device, also in held for name in (device, *also))
 
 
 def _unplaced(session: Session, members: Sequence[tuple[str, str]]) -> list[SubModelRow]:

@@ -96,11 +96,12 @@ def _in_pieces(
     def forward(*inputs: Tensor) -> Any:
         values, outputs = dict[str, Any](zip(names, inputs, strict=True)), None
         for piece, step in zip(pieces, steps, strict=True):
-            piece.graph.training = network.training
-            given = [values.pop(name) if name in piece.last_used else values[name] for name in piece.inputs]
+            part = piece.part
+            part.module.training = network.training
+            given = [values.pop(name) if name in part.last_used else values[name] for name in part.inputs]
             outputs = step(*given)
-            if piece.outputs:
-                values.update(zip(piece.outputs, outputs, strict=True))
+            if part.outputs:
+                values.update(zip(part.outputs, outputs, strict=True))
         return outputs
 
     return forward

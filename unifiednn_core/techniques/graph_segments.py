@@ -8,13 +8,13 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor, fx
 
 from unifiednn_core.formats.draws import graphs_of
 from unifiednn_core.formats.guard import GraphGuard
+from unifiednn_core.formats.subgraph import GraphPart, changed_by, given_to, graph_parts, nodes_in, schema_of
 from unifiednn_core.techniques.segments import even_cuts
 
 # Operators that may return their input itself although their schema does not say so.
@@ -27,15 +27,10 @@ _Kind = Literal["tensor", "several", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One segment: a graph with its guard, and the names of the values that it takes and returns."""
+    """One segment with its guard."""
 
-    graph: fx.GraphModule
+    part: GraphPart
     guard: GraphGuard
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    """Empty for the last one, which returns what the network returns."""
-    last_used: tuple[str, ...]
-    """Values that no later segment needs."""
     buffers: tuple[str, ...]
 
     def buffers_of(self, network: fx.GraphModule) -> list[Tensor]:
@@ -49,40 +44,14 @@ def pieces_of(network: fx.GraphModule, segments: int | None) -> list[Piece]:
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     operators = sum(_kind(node) != "value" and node.target is not operator.getitem for node in nodes)
     cuts = even_cuts(_allowed(graph, nodes), len(nodes), segments or max(2, isqrt(operators)))
-    ranges = zip([0, *cuts], [*cuts, len(nodes)], strict=True)
-    return [_piece(network, graph, nodes, begin, end) for begin, end in ranges]
+    return [_piece(network, part) for part in graph_parts(network, graph, cuts, "ExportedSegment")]
 
 
-def _piece(network: fx.GraphModule, graph: fx.Graph, nodes: Sequence[fx.Node], begin: int, end: int) -> Piece:
-    own, earlier = set(nodes[begin:end]), set(nodes[:begin])
-    later = set(nodes[end:]) | {graph.output_node()}
-    is_last = end == len(nodes)
-    users = own | {graph.output_node()} if is_last else own
-    passed = [node for node in graph.nodes if node.op == "placeholder" or node in earlier]
-    inputs = [node for node in passed if users & node.users.keys()]
-    outputs = [] if is_last else [node for node in nodes[begin:end] if later & node.users.keys()]
-    held = [node for node in graph.nodes if node.op == "get_attr" and users & node.users.keys()]
-    made, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in inputs:
-        copies[node] = made.placeholder(node.name)
-    for node in (*held, *nodes[begin:end]):
-        copies[node] = made.node_copy(node, copies.__getitem__)
-    returned: Any = tuple(outputs)
-    if is_last:
-        returned = graph.output_node().args[0]
-    made.output(fx.map_arg(returned, copies.__getitem__))
-    module = fx.GraphModule(network, made, class_name="ExportedSegment")
+def _piece(network: fx.GraphModule, part: GraphPart) -> Piece:
+    buffers = tuple(name for name, _ in part.module.named_buffers(remove_duplicate=False))
     for tensors in ("_parameters", "_buffers", "_modules"):  # one module with many graphs
-        module.__dict__[tensors] = network.__dict__[tensors]
-    known = {name for name, _ in network.named_buffers(remove_duplicate=False)}
-    return Piece(
-        module,
-        GraphGuard(module),
-        tuple(node.name for node in inputs),
-        tuple(node.name for node in outputs),
-        tuple(node.name for node in inputs if not later & node.users.keys()),
-        tuple(str(node.target) for node in held if str(node.target) in known),
-    )
+        part.module.__dict__[tensors] = network.__dict__[tensors]
+    return Piece(part, GraphGuard(part.module), buffers)
 
 
 def _allowed(graph: fx.Graph, nodes: Sequence[fx.Node]) -> list[int]:
@@ -112,16 +81,14 @@ def _last_writes(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
 
     writes: list[tuple[fx.Node, int]] = []
     for place, node in enumerate(nodes):
-        schema = _schema(node)
+        schema = schema_of(node)
         if schema is None:
-            shared = [one for one in node.all_input_nodes if node.target is operator.getitem]
+            shared = node.all_input_nodes if node.target is operator.getitem else []
         else:
-            given = dict(zip((one.name for one in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
-            name = str(schema.name).removeprefix("aten::").rstrip("_")
+            given, name = given_to(node), str(schema.name).removeprefix("aten::").rstrip("_")
             aliased = [one.name for one in schema.arguments if one.alias_info is not None or name in _SAME]
-            shared = [value for one in aliased for value in _nodes_in(given.get(one))]
-            changed = [one for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write]
-            writes += [(value, place) for one in changed for value in _nodes_in(given.get(one.name))]
+            shared = [value for one in aliased for value in nodes_in(given.get(one))]
+        writes += [(value, place) for value in changed_by(node)]
         for one in shared:
             root[root_of(node)] = root_of(one)
     last = dict[fx.Node, int]()
@@ -131,23 +98,11 @@ def _last_writes(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
     return {node: last[root_of(node)] for node in known if root_of(node) in last}
 
 
-def _nodes_in(argument: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.map_arg(argument, found.append)
-    return found
-
-
-def _schema(node: fx.Node) -> Any:
-    """Schema of the operator of a node; None for what is none."""
-    target = getattr(node.target, "operator", node.target)  # that of a form of `own_draws`
-    return target._schema if isinstance(target, torch._ops.OpOverload) else None
-
-
 def _kind(node: fx.Node) -> _Kind:
     """What a node returns."""
     if node.op == "placeholder":
         return "tensor"
-    schema = _schema(node)
+    schema = schema_of(node)
     if schema is None:
         is_part = node.target is operator.getitem and isinstance(node.args[0], fx.Node)
         return "tensor" if is_part and _kind(node.args[0]) == "several" else "value"  # type: ignore[arg-type]

@@ -79,6 +79,8 @@ class ListedHybrid:
     shared: bool
     mode: str
     device: str
+    also: tuple[str, ...] = ()
+    """Further devices that it holds."""
     policy: str
     now_reason: str | None
     since_s: float | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.texts import tr
@@ -11,9 +11,6 @@ from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Looks = Mapping[str, Callable[[Any], str]]
 """By column of a table, a function that makes HTML of its values."""
@@ -189,26 +186,20 @@ def cells(looks: str, inside: Iterable[str]) -> str:
     return f'<div class="{looks}">' + "".join(f"<span>{cell}</span>" for cell in inside) + "</div>"
 
 
-def frame(rows: Iterable[Mapping[str, object]]) -> "DataFrame":
-    """A table as a frame: one row for each mapping from heads to values."""
-    import pandas as pd
-
-    # As plain objects: pandas refuses text that is no valid Unicode, and names of files come from outside.
-    return pd.DataFrame(list(rows), dtype=object)
-
-
-def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: Collection[str] = ()) -> str:
-    """A frame as a table that screen readers can walk through; None is shown as a dash.
+def table(
+    caption: str, rows: Iterable[Mapping[str, object]], looks: Looks | None = None, right: Collection[str] = ()
+) -> str:
+    """Rows, from heads to values, as a table that screen readers can walk through; None is shown as a dash.
 
     Values without a look are shown as escaped text. Columns of numbers are set to the right, and those in `right`.
     """
-    from pandas.api.types import infer_dtype
-
+    rows = list(rows)
     head, columns = "", []
-    for name, values in frame.items():
-        numbers = name in right or infer_dtype(values) in ("integer", "floating")
-        start, look = ' class="u-num"' if numbers else "", (looks or {}).get(str(name), _plain)
-        head += f'<th scope="col"{start}>{text(str(name))}</th>'
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        start = ' class="u-num"' if name in right or _are_numbers(values) else ""
+        look = (looks or {}).get(name, _plain)
+        head += f'<th scope="col"{start}>{text(name)}</th>'
         columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return (
@@ -216,6 +207,11 @@ def table(caption: str, frame: "DataFrame", looks: Looks | None = None, right: C
         f'<table class="u-table"><caption>{text(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _are_numbers(values: Iterable[object]) -> bool:
+    kinds = {type(value) for value in values if value is not None}
+    return kinds in ({int}, {float})
 
 
 def _plain(value: object) -> str:

@@ -12,6 +12,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overhead, "_CASES", tuple(cases))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_steps")
 def test_bare_and_engine_train_the_same_number_of_steps_to_the_same_bits() -> None:
     found = measure(repeats=2)

@@ -9,6 +9,7 @@ def cost(added_s: float, work: str = "a step") -> Cost:
     return Cost(protection="p", work=work, without_s=(0.01, 0.01, 0.01), with_s=(0.01 + added_s, 0.01 + added_s, 1.0))
 
 
+@pytest.mark.slow
 def test_every_cost_is_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protection, "_PAIRS", 3)
     found = protection.measure(repeats=2)

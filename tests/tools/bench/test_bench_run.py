@@ -28,6 +28,7 @@ def test_arms_come_in_rotating_order() -> None:
     assert rotated(arms, 3) == orders[0]
 
 
+@pytest.mark.slow
 def test_a_case_is_written_as_a_user_would_have_it(tmp_path: Path) -> None:
     prepared = prepare(SCENARIO, CASE, write_data(tmp_path / "data"), tmp_path)
     assert load_run(tmp_path / "spec-two.json") == prepared.spec
@@ -56,6 +57,7 @@ def test_networks_of_the_paper_are_written_on_demand_alone(tmp_path: Path) -> No
     assert written.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_shortened_case_keeps_an_epoch(tmp_path: Path) -> None:
     prepared = prepare(SCENARIO, CASE, write_data(tmp_path / "data"), tmp_path)
     assert [part.hyperparameters.epochs for part in prepared.shortened(0.0).spec.submodels] == [1, 1]
@@ -95,6 +97,7 @@ def test_a_result_is_kept_with_its_page(tmp_path: Path) -> None:
     assert "results/tiny-cpu.json" in (tmp_path / report.PAGE).read_text()
 
 
+@pytest.mark.slow
 def test_the_command_loads_no_torch() -> None:
     code = "import sys; import tools.bench.command; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -76,6 +76,7 @@ def test_a_report_of_pytest_becomes_a_result(tmp_path: Path) -> None:
     assert found["passed"] is False
 
 
+@pytest.mark.slow
 def test_the_dry_run_collects_the_tests_with_the_standard_library_alone(tmp_path: Path) -> None:
     write_data(tmp_path / "data")
     code = "import sys; sys.argv[0] = 'gpu'; from tools.bench import gpu; done = gpu.main(sys.argv[1:]);"

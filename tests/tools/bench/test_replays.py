@@ -5,6 +5,7 @@ from tests.unit.engine.recorders import FakeRecorder
 from tools.bench import replays
 
 
+@pytest.mark.slow
 def test_both_arms_train_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replays, "NETWORKS", {name: replays.NETWORKS[name] for name in ("lenet", "transformer_lm")})
     monkeypatch.setattr(replays, "STEPS", 2)

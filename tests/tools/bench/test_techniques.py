@@ -80,6 +80,7 @@ def test_bits_that_are_not_as_promised_are_a_broken_promise() -> None:
     assert not passed(replace(row(), figures=replace(figures, others_unchanged=False)))
 
 
+@pytest.mark.slow
 def test_a_few_samples_are_measured_with_the_products_own_check_and_engine(tmp_path: Path) -> None:
     folder = write_data(tmp_path / "data", samples=1024)
     task = replace(bench.TASKS["cpu"][0], train=128, test=64, epochs=1, batch_size=32)

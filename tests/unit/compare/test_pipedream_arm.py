@@ -14,7 +14,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.compare import arms, vanilla
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.formats.weights import state_sha256
-from unifiednn_core.spec.run import SubModelSpec
+from unifiednn_core.spec.run import PIPEDREAM_STAGES, SubModelSpec
 from unifiednn_core.techniques.pipelines.pipedream import PipeDream
 
 
@@ -68,6 +68,6 @@ def test_each_kind_of_baseline_has_its_job(tmp_path: Path) -> None:
     )
     modes = "concurrent", "concurrent-techniques", "concurrent-pipedream", "sequential-resident"
     jobs = {mode: arms.job_of_mode(job_in(tmp_path), mode, part) for mode in modes}
-    assert [job.pipeline_stages for job in jobs.values()] == [1, 1, arms.PIPEDREAM_STAGES, 1]
+    assert [job.pipeline_stages for job in jobs.values()] == [1, 1, PIPEDREAM_STAGES, 1]
     assert [len(job.techniques) for job in jobs.values()] == [0, 1, 0, 0]
     assert [job.resident_data for job in jobs.values()] == [False, False, False, True]

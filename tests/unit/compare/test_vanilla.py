@@ -145,6 +145,7 @@ def test_a_script_ends_at_once_where_its_parent_is_gone(tmp_path: Path) -> None:
     assert "The process that started this one is gone." in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_script_loads_no_more_than_one_of_torch_alone(tmp_path: Path) -> None:
     """Every module of this project that it loads, and nothing of what they could bring along."""
     job_in(tmp_path).write(tmp_path / "job.json")

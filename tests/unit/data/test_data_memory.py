@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import save_file
 
 from tests.unit.data import data_files as made
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 MIB = 1024**2

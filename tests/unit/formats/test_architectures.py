@@ -293,6 +293,7 @@ def test_names_and_arguments_are_known_without_torch() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_source_file_alone_builds_its_network(tmp_path: Path) -> None:
     for name in registry.families():
         (tmp_path / f"copy_of_{name}.py").write_bytes(registry.source_file(name).read_bytes())

@@ -212,6 +212,7 @@ def delivered(name: str, folder: Path) -> tuple[nn.Module, Delivery]:
     return built, FORMAT.write(definition, built.state_dict(), folder / "out", "trained")
 
 
+@pytest.mark.slow
 def test_delivered_files_load_in_plain_torch_with_the_bits_of_the_eager_network(tmp_path: Path) -> None:
     """One process that knows torch alone loads the files of all networks; the script of one runs beside its files."""
     built, scripts = {}, {}

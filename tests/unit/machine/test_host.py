@@ -70,5 +70,6 @@ def test_a_peak_counts_without_what_is_shared(child: "subprocess.Popen[str]") ->
     own = sampler.read([child.pid])[child.pid].size_bytes
     shared = resident_bytes(child.pid) - own
     assert shared > 0
-    assert sampler.unshared(child.pid, 100 * MIB) == 100 * MIB - shared
+    # Meanwhile other processes came to share its pages, or ceased to.
+    assert sampler.unshared(child.pid, 100 * MIB) == pytest.approx(100 * MIB - shared, abs=shared / 4)
     assert sampler.unshared(2**22 + 1, 5) == 5

@@ -74,6 +74,7 @@ def learn(one: Tried, live: LiveBytes, part: Tensor) -> None:
             loss.backward()  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.slow
 def test_what_is_predicted_is_what_is_counted() -> None:
     plain = counted()
     assert need().transient_bytes == pytest.approx(plain, rel=0.05)

@@ -152,6 +152,7 @@ print("secrets:", [name for name in os.environ if "SECRET" in name])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "secret"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "says"),
     [

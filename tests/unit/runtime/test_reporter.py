@@ -76,7 +76,7 @@ def stepped(step: int, loss: float) -> Stepped:
 def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporter) -> None:
     for step in range(1, 6):
         record.report(stepped(step, loss=0.5 * step))
-    record.report(EpochDone("a", EpochFigures(1, 5, 0.1, 1.5, 0.25, 1.0, 0.5)))
+    record.report(EpochDone("a", EpochFigures(1, 5, 0.1, 1.5, 0.25, 1.0, 0.5), 0.125))
     record.write(0.0)
     history = store.telemetry.history("r", None)
     assert [(row.step, row.epoch, row.loss) for row in history.steps["a"]] == [
@@ -85,7 +85,7 @@ def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporte
     assert [row.accuracy for row in history.steps["a"]] == [0.25, 0.5, 0.0, 0.25, 0.5]
     assert [row.test_accuracy for row in history.epochs["a"]] == [0.5]
     [a, _] = store.runs.get("r")[1]
-    assert (a.epochs_done, a.steps_done, a.test_loss) == (1, 5, 1.0)
+    assert (a.epochs_done, a.steps_done, a.test_loss, a.step_s) == (1, 5, 1.0, 0.125)
 
 
 def test_numbers_of_another_stream_are_read_once_they_are_ready(store: Store, record: Reporter) -> None:

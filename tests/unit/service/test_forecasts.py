@@ -49,6 +49,13 @@ def test_nothing_is_foreseen_before_the_steps_are_measured(here: World) -> None:
     assert not found.known and set(found.before) == {"alpha", "bravo"}
 
 
+@pytest.mark.parametrize(("service_s", "left_s"), [(2.0, 1.0), (10.0, 10.0)])
+def test_a_few_short_steps_count_without_the_first_one(here: World, service_s: float, left_s: float) -> None:
+    trains(here, step_s=0.1, service_s=service_s)
+    end = here.of(OPERATOR).runs.forecast_change(SHARED, RunChange(policy=FCFS)).after["alpha"]
+    assert end is not None and end.likely_s == pytest.approx(left_s + 0.5)
+
+
 def test_a_changed_run_keeps_a_new_forecast_and_shows_it_beside_what_happened(here: World) -> None:
     trains(here)
     here.of(OPERATOR).runs.set_policy(SHARED, FCFS)

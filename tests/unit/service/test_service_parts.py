@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, update
 from sqlalchemy.exc import IntegrityError
 
-from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, add_run, sha
+from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, SHARED, World, add_run, sha
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.machine.devices import devices_of_host, processor_name
 from unifiednn_core.preflight import client
@@ -192,6 +192,22 @@ def test_lists_and_comparisons_do_not_read_what_they_do_not_show(here: World) ->
     statements.clear()
     here.of(ALICE).comparisons.comparable(HERS)
     assert len(statements) < 12, "runs of other fingerprints are not read"
+
+
+def test_those_who_watch_share_equal_runs_and_see_only_their_own(here: World) -> None:
+    reads: list[str] = []
+    engine = here.store._database._engine
+    seen = {}
+    for who in (OPERATOR, ALICE, BOB):
+        event.listen(engine, "before_cursor_execute", lambda *given: reads.append(given[2]))
+        seen[who.id] = here.of(who).comparisons.comparable(SHARED, within_s=60.0)
+        reads.clear()
+    names = {person: [part.name for run in runs for part in run.submodels] for person, runs in seen.items()}
+    assert names == {OPERATOR.id: ["alpha", "bravo"], ALICE.id: ["alpha"], BOB.id: ["bravo"]}
+    here.of(OPERATOR).comparisons.comparable(SHARED, within_s=60.0)
+    assert not reads
+    here.of(OPERATOR).comparisons.comparable(SHARED)
+    assert reads, "without an age it reads"
 
 
 def test_a_deadline_that_cannot_hold_is_refused_before_it_is_queued(here: World, intake: None) -> None:

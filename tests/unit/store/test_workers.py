@@ -1,5 +1,6 @@
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,19 @@ def test_a_device_takes_one_run_at_a_time_in_order_of_arrival(store: Store) -> N
     for event in (Event.BEGIN, Event.COMPLETE):
         store.runs.transition("first", None, event)
     assert claim_next(store) == "second"
+
+
+def test_a_run_holds_all_devices_that_it_claims(store: Store) -> None:
+    for place, name in enumerate(("both", "other", "third")):
+        add_run(store, name, created_at_s=place)
+    both = replace(berth("cuda:0"), also=("cuda:1",))
+    assert store.workers.claim("both", both)
+    assert not store.workers.claim("other", berth("cuda:1"))
+    assert not store.workers.claim("other", replace(berth("cuda:2"), also=("cuda:0",)))
+    assert store.workers.claim("third", berth("cuda:2"))
+    for event in (Event.BEGIN, Event.COMPLETE):
+        store.runs.transition("both", None, event)
+    assert store.workers.claim("other", berth("cuda:1"))
 
 
 def test_a_paused_run_gives_its_device_and_its_worker_back(store: Store) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import fx, nn
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.formats.subgraph import subgraph
 
 
 class BufferTracer(fx.Tracer):
@@ -25,20 +26,10 @@ class Chain:
 
     def part(self, first: int, end: int) -> nn.Module:
         """Layers `first` to `end` without `end`; it shares weights and buffers with the network, under their names."""
-        graph = fx.Graph(tracer_cls=BufferTracer)  # for copies: they are traced anew
         before = self.ends[first - 1] if first else self.given
-        copies = {before: graph.placeholder("inputs")}
-
-        def copied(node: fx.Node) -> fx.Node:
-            if node not in copies:  # a weight, or a constant that each stage computes for itself
-                copies[node] = graph.node_copy(node, copied)
-            return copies[node]
-
-        for layer in self.layers[first:end]:
-            for node in layer:
-                copied(node)
-        graph.output(copies[self.ends[end - 1]])
-        return fx.GraphModule(self.network, graph).train(self.network.training)
+        nodes = [node for layer in self.layers[first:end] for node in layer]
+        made = subgraph(self.network, nodes, {before: "inputs"}, self.ends[end - 1], tracer=BufferTracer)
+        return made.train(self.network.training)
 
 
 def chain(network: nn.Module) -> Chain:

@@ -95,8 +95,10 @@ class StashingStage:
         if not wanted and not flight.leaves:
             return None, flight.version
         found = torch.autograd.grad(flight.output, [*wanted, *flight.leaves.values()], gradient, allow_unused=True)
-        self._update(dict(zip(flight.leaves, found[len(wanted) :], strict=True)))
-        return (found[0] if wanted else None), flight.version
+        names, version = tuple(flight.leaves), flight.version
+        del flight, wanted  # its version of the weights is gone before the update makes another one
+        self._update(dict(zip(names, found[-len(names) :], strict=True)) if names else {})
+        return (found[0] if len(found) > len(names) else None), version
 
     def _update(self, gradients: Mapping[str, Tensor | None]) -> None:
         used = any(one.leaves is self._newest for one in self._flights.values())

@@ -17,6 +17,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.contracts.table import checked
 from unifiednn_core.formats.draws import is_of_file
 from unifiednn_core.formats.guard import name_of
+from unifiednn_core.formats.subgraph import changed_by
 from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Op, Weight
 
 KINDS = frozenset({"placeholder", "get_attr", "call_function", "output"})
@@ -243,17 +244,6 @@ def _call(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     arguments = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
     target: Any = node.target
     return target(*arguments[0], **arguments[1])
-
-
-def changed_by(node: fx.Node) -> frozenset[fx.Node]:
-    """Nodes whose values an operator writes into, by its schema."""
-    operator = getattr(node.target, "operator", node.target)
-    if not isinstance(operator, torch._ops.OpOverload):
-        return frozenset()
-    schema = operator._schema.arguments
-    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)} | node.kwargs
-    written = [given.get(one.name) for one in schema if one.alias_info is not None and one.alias_info.is_write]
-    return frozenset(value for value in tree_leaves(written) if isinstance(value, fx.Node))
 
 
 def _detached(one: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from unifiednn_core.formats.draws import graphs_of, is_of_file
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.techniques.placement.cutting import CutGraph, Key, cut
+from unifiednn_core.techniques.placement.cutting import CutGraph, cut
 from unifiednn_core.techniques.placement.graph import CostGraph
 
 
@@ -45,16 +45,16 @@ class PlacedNetwork:
     def __call__(self, *inputs: Tensor) -> Any:
         """Run the network; its outputs are on the device of its last operator. Raises `ContractBroken`."""
         whole: CutGraph = self.training if self.module.training else self.evaluation
-        values: dict[Key, Any] = {
-            key: one.to(self.devices[key[1]])
-            for key, one in zip(whole.inputs, whole.codegen.process_inputs(*inputs), strict=True)
+        values: dict[str, Any] = {
+            name: one.to(self.devices[device])
+            for (name, device), one in zip(whole.inputs.items(), whole.codegen.process_inputs(*inputs), strict=True)
         }
         results: Any = None
         for part in whole.parts:
             part.module.training = self.module.training
-            results = part.module(*(values[key] for key in part.inputs))
-            for key in part.done_with:
-                del values[key]
+            results = part.module(*(values[name] for name in part.inputs))
+            for name in part.last_used:
+                del values[name]
             if part is not whole.parts[-1]:
                 values.update(zip(part.outputs, results, strict=True))
         return whole.codegen.process_outputs(results)

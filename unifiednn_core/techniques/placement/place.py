@@ -8,7 +8,7 @@ from unifiednn_core.base.units import memory_text
 from unifiednn_core.techniques.placement.fit import fitted
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
 from unifiednn_core.techniques.placement.mapping import mapped, together
-from unifiednn_core.techniques.placement.refine import EFFORT, FEW_UNITS, Assignment, Search, refined
+from unifiednn_core.techniques.placement.refine import EFFORT, FEW_UNITS, Assignment, Score, Search, refined
 from unifiednn_core.techniques.placement.simulate import Tasks
 from unifiednn_core.techniques.placement.slicing import slices
 from unifiednn_core.techniques.placement.stages import stages
@@ -43,9 +43,7 @@ def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None
         raise ValueError("a placement needs at least one device")
     search = Search(Tasks(graph), tuple(caps), link or Link(), effort)
     _refuse_the_impossible(graph, caps)
-    guesses = sorted(
-        {fitted(search, guess) for guess in _guesses(search)}, key=lambda guess: (search.score(guess), guess)
-    )
+    guesses = sorted(_fitting(search), key=lambda guess: (search.score(guess), guess))
     chosen = guesses if len(graph.units) <= FEW_UNITS else guesses[:_REFINED]
     best = min((refined(search, guess) for guess in chosen), key=lambda one: (search.score(one), one))
     device_of = search.device_of(best)
@@ -59,6 +57,19 @@ def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None
         graph.bound_s(len(caps)),
         search.peaks_bytes(device_of, times),
     )
+
+
+def _fitting(search: Search) -> set[Assignment]:
+    """Make the first placements fit, the fastest first.
+
+    Once the effort is spent, those are left out that are slower before they fit than one that does.
+    """
+    found = set[Assignment]()
+    for guess in sorted(_guesses(search), key=lambda guess: (search.score(guess).makespan_s, guess)):
+        if search.is_over() and found and min(map(search.score, found)) < Score(0, search.score(guess).makespan_s):
+            break
+        found.add(fitted(search, guess))
+    return found
 
 
 def _guesses(search: Search) -> list[Assignment]:
@@ -104,10 +115,9 @@ def _refuse_the_impossible(graph: CostGraph, caps: Sequence[int | None]) -> None
 
 
 def _none_found(search: Search, best: Assignment) -> Infeasible:
-    peaks = search.peaks_of(best)
     over = [
         f"device {device} needs {memory_text(peak)} and may have {memory_text(cap)}"
-        for device, (peak, cap) in enumerate(zip(peaks, search.caps, strict=True))
+        for device, (peak, cap) in enumerate(zip(search.score(best).peaks_bytes, search.caps, strict=True))
         if cap is not None and peak > cap
     ]
     missing_bytes = search.score(best).excess_bytes

@@ -26,6 +26,8 @@ class Score:
     excess_bytes: int
     """By which devices are above their limits, summed."""
     makespan_s: float
+    peaks_bytes: tuple[int, ...] = field(default=(), compare=False)
+    """Of each device; empty without any limit."""
 
 
 @dataclass
@@ -57,21 +59,17 @@ class Search:
         if placed not in self.scores:
             device_of = self.device_of(placed)
             times = self.tasks.list_schedule(device_of, self.devices, self.link)
-            excess_bytes = 0
+            peaks: tuple[int, ...] = ()
             if any(cap is not None for cap in self.caps):
-                pairs = zip(self.peaks_bytes(device_of, times), self.caps, strict=True)
-                excess_bytes = sum(max(0, peak - cap) for peak, cap in pairs if cap is not None)
-            self.scores[placed] = Score(excess_bytes, times.makespan_s)
+                peaks = self.peaks_bytes(device_of, times)
+            pairs = zip(peaks, self.caps, strict=bool(peaks))
+            excess_bytes = sum(max(0, peak - cap) for peak, cap in pairs if cap is not None)
+            self.scores[placed] = Score(excess_bytes, times.makespan_s, peaks)
         return self.scores[placed]
 
     def device_of(self, placed: Assignment) -> tuple[int, ...]:
         """Return the device of each operator."""
         return tuple(placed[unit] for unit in self.graph.unit_of)
-
-    def peaks_of(self, placed: Assignment) -> tuple[int, ...]:
-        """Return the peak of each device."""
-        device_of = self.device_of(placed)
-        return self.peaks_bytes(device_of, self.tasks.list_schedule(device_of, self.devices, self.link))
 
     def peaks_bytes(self, device_of: Sequence[int], times: Times) -> tuple[int, ...]:
         """Return the peak of each device, at these times or in the order of the program, whichever is higher."""

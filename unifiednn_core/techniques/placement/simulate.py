@@ -84,11 +84,14 @@ class Tasks:
         for task in reversed(range(count)):
             longest_s = 0.0
             for at in range(first[task], first[task + 1]):
-                longest_s = max(longest_s, sending_s[at] + to_go_s[after[at]])
+                way_s = sending_s[at] + to_go_s[after[at]]
+                if way_s > longest_s:  # `max` takes four times as long
+                    longest_s = way_s
             to_go_s[task] = seconds[task] + longest_s
         waiting, arrived_s = list(self._waiting), [0.0] * count
         starts_s, ends_s = [0.0] * count, [0.0] * count
         ready: list[list[tuple[float, int]]] = [[] for _ in range(devices)]
+        freed: list[list[int]] = [[] for _ in range(devices)]  # tasks that only wait for the end of the one at work
         idle = [True] * devices
         events = [(0.0, task) for task in range(count) if not waiting[task]]
         while events:  # a task whose last tensor arrived, or -1 - device for a device that is done
@@ -97,6 +100,9 @@ class Tasks:
                 _, what = heapq.heappop(events)
                 if what < 0:
                     idle[-1 - what] = True
+                    for task in freed[-1 - what]:
+                        heapq.heappush(ready[on[task]], (-to_go_s[task], task))
+                    freed[-1 - what].clear()
                 else:
                     heapq.heappush(ready[on[what]], (-to_go_s[what], what))
             for here in range(devices):
@@ -107,11 +113,15 @@ class Tasks:
                 starts_s[task], ends_s[task], idle[here] = now_s, end_s, False
                 heapq.heappush(events, (end_s, -1 - here))
                 for at in range(first[task], first[task + 1]):
-                    other = after[at]
-                    arrived_s[other] = max(arrived_s[other], end_s + sending_s[at])
+                    other, arrives_s = after[at], end_s + sending_s[at]
+                    if arrives_s > arrived_s[other]:
+                        arrived_s[other] = arrives_s
                     waiting[other] -= 1
                     if not waiting[other]:
-                        heapq.heappush(events, (arrived_s[other], other))
+                        if arrived_s[other] > end_s:
+                            heapq.heappush(events, (arrived_s[other], other))
+                        else:
+                            freed[here].append(other)
         return Times(starts_s, ends_s)
 
     def program_order(self, device_of: Sequence[int], devices: int, link: Link) -> Times:
@@ -120,10 +130,12 @@ class Tasks:
         sending_s, on, count = self._sending_s(device, link), device.tolist(), len(self.seconds)
         free_s, arrived_s = [0.0] * devices, [0.0] * count
         starts_s, ends_s = [0.0] * count, [0.0] * count
+        first, after, seconds = self._first, self._after_list, self.seconds
         for task, here in enumerate(on):
-            starts_s[task] = max(free_s[here], arrived_s[task])
-            ends_s[task] = free_s[here] = starts_s[task] + self.seconds[task]
-            for at in range(self._first[task], self._first[task + 1]):
-                other = self._after_list[at]
-                arrived_s[other] = max(arrived_s[other], ends_s[task] + sending_s[at])
+            starts_s[task] = start_s = max(free_s[here], arrived_s[task])
+            ends_s[task] = free_s[here] = end_s = start_s + seconds[task]
+            for at in range(first[task], first[task + 1]):
+                arrives_s = end_s + sending_s[at]
+                if arrives_s > arrived_s[after[at]]:
+                    arrived_s[after[at]] = arrives_s
         return Times(starts_s, ends_s)

@@ -7,7 +7,7 @@ from unifiednn_core.views.figures.board import Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.schedule import schedule
 from unifiednn_core.views.figures.totals import totals
-from unifiednn_core.views.markup import Looks, bold, faint, frame, mono, notice, small, table, text
+from unifiednn_core.views.markup import Looks, bold, faint, mono, notice, small, table, text
 from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
 
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
@@ -75,7 +75,7 @@ def _table(
     columns = [f"{side.label} " for side in sides]  # a run may be named like the first column
     listed = [{head: name, **dict(zip(columns, values, strict=True))} for name, values in rows]
     looks: Looks = {head: bold, **dict.fromkeys(columns, mono if code else _cell)}
-    return table(caption, frame(listed), looks)
+    return table(caption, listed, looks)
 
 
 def _cell(value: str) -> str:

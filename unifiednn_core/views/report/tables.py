@@ -6,7 +6,7 @@ from functools import partial
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
-from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, frame, mono, signed, table, text
+from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, mono, signed, table, text
 from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
 HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
@@ -87,7 +87,7 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
 
 def _table(caption: str, rows: Iterable[Mapping[str, object]]) -> str:
     """A table in the viewer's language; heads are keys of `tr`."""
-    shown = frame({tr(head): value for head, value in row.items()} for row in rows)
+    shown = ({tr(head): value for head, value in row.items()} for row in rows)
     looks = {tr(head): look for head, look in _LOOKS.items()}
     return table(tr(caption), shown, looks, {tr(head) for head in _RIGHT})
 
