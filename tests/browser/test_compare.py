@@ -11,7 +11,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import RunSpec
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 EPOCHS = 4
 CHARTS = ("loss-epochs", "loss-seconds", "accuracy-epochs", "accuracy-seconds", "memory", "schedule")
 

@@ -41,7 +41,8 @@ def wait_for(page: Page, done: object, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     while not done():  # type: ignore[operator]
         if time.monotonic() > deadline:
-            pytest.fail(f"nothing happened for {patience_s} s")
+            shown = page.locator("[data-testid=stMain]").inner_text()
+            pytest.fail(f"nothing happened for {patience_s} s; the page says: {shown}")
         page.wait_for_timeout(200)
 
 

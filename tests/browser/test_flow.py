@@ -20,7 +20,7 @@ from tests.integration.clean import accuracies_in_a_clean_process
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 PATIENCE_MS = 30_000
 NAMES = ("small", "wide")
 EPOCHS = 2000

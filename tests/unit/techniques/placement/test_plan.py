@@ -8,7 +8,8 @@ import pytest
 from tests.unit.techniques.placement.graphs import random_graph
 from tests.unit.views.reading import unpack
 from unifiednn_core.techniques.placement.place import place
-from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask, planned
+from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
+from unifiednn_core.techniques.placement.planning import planned
 from unifiednn_core.views.figures.placement import MAX_BARS, placement
 
 
