@@ -60,7 +60,7 @@ def test_the_demo_from_click_to_download(server: Server, page: Page, tmp_path: P
     start_demo(page, server)
     service = Service.open(server.home)
     run_id = only_hybrid(service).run_id
-    service.runs.set_epochs(run_id, NAMES[0], 1000)  # it outlasts a slow browser
+    service.runs.set_epochs(run_id, NAMES[0], 100_000)  # it outlasts a slow browser, at 50 epochs a second
 
     # Charts move without a reload, on the same node, and keep the zoom of the user.
     page.evaluate("window.neverReloaded = true")
