@@ -24,6 +24,8 @@ REPORT = Path(report.__file__).parent
 """Folder of the scripts and styles that pages and reports share."""
 SUBMODELS_PER_BEAT = 5
 """A board is made anew each second, with more sub-models only each so many seconds."""
+KEPT_S = 5.0
+"""How long a board is kept for other viewers; one of a long run is some 100 KiB."""
 
 
 def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
@@ -86,7 +88,7 @@ def _beat(view: RunView) -> tuple[object, ...]:
     return (*structure, view.ended_at_s if view.state in ENDED else time.time() // period_s)
 
 
-@st.cache_resource(show_spinner=False, max_entries=64)
+@st.cache_resource(show_spinner=False, max_entries=64, ttl=KEPT_S)
 def _packed(key: tuple[object, ...], _make: Callable[[], bytes]) -> bytes:
     """The board of this key: viewers of one run share it."""
     return _make()

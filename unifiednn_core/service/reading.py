@@ -17,7 +17,7 @@ from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
 from unifiednn_core.views.attention import SHOWN_S
 from unifiednn_core.views.run_lines import RunLine, RunLines
-from unifiednn_core.views.runs import SHOWN_TURNS, RunView
+from unifiednn_core.views.runs import SHOWN_EPOCHS, SHOWN_TURNS, RunView
 
 Rows = tuple[RunRow, list[SubModelRow]]
 
@@ -68,7 +68,7 @@ class RunReader:
         return self._store.run_lists.choices(self._actor.id if self._actor.sees_only_own else None)
 
     def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS, within_s: float = 0.0) -> RunView:
-        """One run with its curves, its newest slices (all of them for None), memory and events; at most so old."""
+        """One run with its curves, events and newest slices, at most so old; None takes all slices and epochs."""
         key = ("run", run_id, last_slices)
         rows, view = self._recent.within(within_s, key, lambda: self._view(run_id, last_slices))
         return self._seen([rows], [view])[0]
@@ -77,7 +77,8 @@ class RunReader:
         """The rows of a run and its view, as one who may see everything sees it."""
         run, parts = self._store.runs.get(run_id)
         source = None if run.hybrid is None else run.hybrid.memory_source
-        history = self._store.telemetry.history(run_id, source, last_slices=last_slices)
+        most_epochs = None if last_slices is None else SHOWN_EPOCHS
+        history = self._store.telemetry.history(run_id, source, last_slices=last_slices, most_epochs=most_epochs)
         commands = self._store.commands.open(run_id)
         attempts, now_s = self._store.telemetry.attempts([run_id])[run_id], self._clock.utc_s()
         view = present.run_view(run, parts, now_s, history=history, commands=commands, attempts=attempts)

@@ -317,7 +317,7 @@ class RunService:
     @permission(Role.SUBMITTER, Own.SHARE)
     def metrics_csv(self, run_id: str) -> str:
         """Every point of every curve of a run, as CSV text."""
-        return metrics_csv(self._reader.view(run_id))
+        return metrics_csv(self._reader.view(run_id, last_slices=None))
 
     @permission(Role.SUBMITTER, Own.SHARE)
     def spec_document(self, run_id: str) -> dict[str, object]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, delete, func, insert, select
+from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
@@ -180,8 +180,13 @@ class Telemetry:
                 row = _of_run(session, hybrid, {"submodel": key, **columns})
                 session.get_one(SubModelRow, (row.pop("run_id"), row.pop("submodel"))).assign(row)
 
-    def history(self, run_id: str, memory_source: str | None, *, last_slices: int | None = None) -> History:
-        """Everything recorded of a run, oldest first; only the last events, and the `last_slices` if given."""
+    def history(
+        self, run_id: str, memory_source: str | None, *, last_slices: int | None = None, most_epochs: int | None = None
+    ) -> History:
+        """Everything recorded of a run, oldest first; only the last events, and the `last_slices` if given.
+
+        Of a sub-model with more than `most_epochs`, each 2nd, 4th, 8th ... epoch and the last one.
+        """
         with self._database.read() as session:
             void_after = _void_after(session, run_id)
             void = {key for key, last in void_after.items() if last < math.inf}
@@ -192,7 +197,7 @@ class Telemetry:
                 kept = not void or point[:2] not in void or point.step <= void_after[point[:2]]
                 (steps if kept else lost).setdefault(point.submodel, []).append(point)
             epochs: dict[str, list[EpochPoint]] = {}
-            of_run = _select(EpochRow, EpochPoint._fields).where(EpochRow.run_id == run_id).order_by(EpochRow.epoch)
+            of_run = _epochs(session, run_id, most_epochs).order_by(EpochRow.epoch)
             for epoch in map(EpochPoint._make, session.execute(of_run)):
                 if not void or epoch.step <= void_after.get((epoch.submodel, epoch.attempt), math.inf):
                     epochs.setdefault(epoch.submodel, []).append(epoch)
@@ -286,6 +291,26 @@ def _earlier_s(session: Session, hybrid: HybridRow, run_id: str) -> float:
 
 def _select(table: type[Base], columns: Sequence[str]) -> Select[Any]:
     return select(*(getattr(table, name) for name in columns))
+
+
+def _epochs(session: Session, run_id: str, most: int | None) -> Select[Any]:
+    """Epochs of a run, at most about so many of each sub-model."""
+    wanted = _select(EpochRow, EpochPoint._fields).where(EpochRow.run_id == run_id)
+    if most is None:
+        return wanted
+    asked = select(SubModelRow.name, SubModelRow.epochs_done).where(SubModelRow.run_id == run_id)
+    many = {name: done for name, done in session.execute(asked) if done > most}
+    if not many:
+        return wanted
+    # Powers of two: most of the chosen epochs stay the same while the run goes on.
+    chosen = [
+        and_(
+            EpochRow.submodel == name,
+            or_(EpochRow.epoch % 2 ** math.ceil(math.log2(done / most)) == 0, EpochRow.epoch >= done),
+        )
+        for name, done in many.items()
+    ]
+    return wanted.where(or_(EpochRow.submodel.not_in(many), *chosen))
 
 
 def _samples(session: Session, run_id: str, source: str) -> tuple[list[tuple[float, int]], list[StrataPoint]]:

@@ -15,6 +15,8 @@ from unifiednn_core.views.techniques import Nodes, Used
 
 SHOWN_TURNS = 2000
 """Most turns of a view: the latest."""
+SHOWN_EPOCHS = 1000
+"""About as many epochs of a sub-model are in a view of the latest turns; a chart is narrower."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,27 @@ def test_a_turn_that_a_death_cut_short_is_told_and_its_lost_steps_count_nowhere(
     assert store.runs.get("r")[1][0].lane is None
 
 
+@pytest.mark.parametrize("done", [3, 4, 5, 8, 9, 31, 100])
+def test_of_many_epochs_a_page_reads_few_that_stay_and_the_last_one(store: Store, done: int) -> None:
+    add_run(store, "r")
+    shown = []
+    for now in (done - 1, done):
+        rows = [
+            {"submodel": name, "attempt": 1, "epoch": epoch, "step": epoch, "learning_rate": 0.1, "train_loss": 1.0,
+             "train_accuracy": None, "test_loss": None, "test_accuracy": None}
+            for name, last in (("a", now), ("b", 3)) for epoch in range(1 if now < done else last, last + 1)
+            if now < done or name == "a"
+        ]  # fmt: skip
+        store.telemetry.write("r", TelemetryRows(epochs=rows, submodels={"a": {"epochs_done": now}}))
+        few, whole = (store.telemetry.history("r", None, most_epochs=most).epochs for most in (4, None))
+        assert [row.epoch for row in whole["a"]] == list(range(1, now + 1)), "an export takes all"
+        assert few["b"] == whole["b"], "a sub-model with few epochs loses none"
+        shown.append([row.epoch for row in few["a"]])
+    before, after = shown
+    assert after[-1] == done and len(after) <= 4 + 1
+    assert set(after[:-1]) <= set(before), "points that are drawn do not move about"
+
+
 def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
     add_run(store, "this is. demo")
     with pytest.raises(IllegalTransition) as raised:
