@@ -53,11 +53,9 @@ def main() -> None:
     frame.live(partial(draw, run_id), arms.any_lives(arms.comparable(comparison.run_id)))
 
 
-def draw(run_id: str, live: bool) -> None:
-    """Draw everything that moves; `live` says whether an arm was active when the page was drawn."""
+def draw(run_id: str, _live: bool) -> bool:
+    """Draw everything that moves; returns whether an arm is active."""
     comparison = frame.service().comparisons.comparison(run_id)
-    if arms.any_lives(arms.comparable(comparison.run_id)) != live:
-        st.rerun()  # with the other period
     actions.show_refusals()
     views = _views(comparison)
     found: Mapping[Mode, RunView] = {mode: view for mode, view in views.items() if mode != "hybrid"}
@@ -70,6 +68,7 @@ def draw(run_id: str, live: bool) -> None:
     st.html(tables.arms(comparison))
     _charts(views)
     _details(comparison, views["hybrid"])
+    return arms.any_lives(arms.comparable(comparison.run_id))
 
 
 def _views(comparison: Comparison) -> dict[Mode, RunView]:

@@ -49,17 +49,16 @@ def main() -> None:
         _missing_protections()
 
 
-def draw(live: bool) -> None:
-    """Draw everything that moves; `live` says whether a run was active when the page was drawn."""
+def draw(_live: bool) -> bool:
+    """Draw everything that moves; returns whether a run is active."""
     service = frame.service()
     runs = service.runs.current(within_s=frame.RECENT_S)
-    if arms.any_lives(runs) != live:
-        st.rerun()  # with the other period
+    lives = arms.any_lives(runs)
     actions.show_refusals()
     cards = service.devices.cards() if signed_in.may("cards") else ()
     if not runs:
         _welcome(cards)
-        return
+        return lives
     line, hybrids = service.queue.line(), _hybrids()
     queued = [run for run in runs if run.state is State.QUEUED]
     active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
@@ -76,6 +75,7 @@ def draw(live: bool) -> None:
     _queue(queued, line, hybrids)
     if ended:
         _recent(ended[:RECENT_RUNS])
+    return lives
 
 
 def _hybrids() -> tuple[ListedHybrid, ...]:

@@ -62,11 +62,9 @@ def main() -> None:
     frame.live(partial(_after, run_id), lives, every_s=DETAILS_PERIOD_S)
 
 
-def draw(run_id: str, live: bool) -> None:
-    """Draw everything that moves; `live` says whether the run or a baseline was active when the page was drawn."""
+def draw(run_id: str, live: bool) -> bool:
+    """Draw everything that moves; `live` says whether the run or a baseline was active before, the answer if one is."""
     view = _observed(run_id)
-    if _lives(view) != live:
-        st.rerun()  # with the other period
     actions.show_refusals()
     _tab(view)
     _head(view, live)
@@ -86,10 +84,11 @@ def draw(run_id: str, live: bool) -> None:
     with st.container(key="part-submodels"):
         _section(view)
         submodels.draw_table(view)
+    return _lives(view)
 
 
 def _after(run_id: str, _live: bool) -> None:
-    """Draw what moves less; `draw` reruns the page when the run ends."""
+    """Draw what moves less; the page is drawn anew when the run ends."""
     view = _observed(run_id)
     with st.container(key="part-after"):
         _sweeps(view)

@@ -118,16 +118,16 @@ def tab(title: str, icon: str | Path = ICON) -> None:
 
 
 def live(
-    draw: Callable[[bool], None], lives: bool, *, every_s: float = LIVE_PERIOD_S, idle_s: float | None = None
+    draw: Callable[[bool], bool | None], lives: bool, *, every_s: float = LIVE_PERIOD_S, idle_s: float | None = None
 ) -> None:
     """Draw the part of a page that moves: every `every_s` while `lives`, every `idle_s` otherwise, if given.
 
-    `draw` gets `lives`, and reruns the page when this changes.
+    `draw` gets `lives` and may return what it is now; the page is drawn anew when it changed.
     """
     st.fragment(run_every=every_s if lives else idle_s)(in_language(_in_turn(draw)))(lives)
 
 
-def _in_turn(draw: Callable[[bool], None]) -> Callable[[bool], None]:
+def _in_turn(draw: Callable[[bool], bool | None]) -> Callable[[bool], None]:
     """The same function; its updates wait for those of other viewers, a page that somebody opens or clicks does not."""
 
     @wraps(draw)
@@ -136,10 +136,12 @@ def _in_turn(draw: Callable[[bool], None]) -> Callable[[bool], None]:
         updates = context is not None and bool(context.fragment_ids_this_run)
         mine = updates and _TURN.acquire(timeout=PATIENCE_S)
         try:
-            draw(lives)
+            now = draw(lives)
         finally:
             if mine:
                 _TURN.release()
+        if now is not None and now != lives:
+            st.rerun()  # with the other period; not before the buttons are drawn, or a click would be lost
 
     return drawn
 

@@ -26,19 +26,18 @@ DESCENDING = frozenset({"submitted", "time", "accuracy", "memory"})
 """Columns that begin with the largest value."""
 
 
-def draw(live: bool) -> None:
-    """Draw the list; `live` says whether a run was active when the page was drawn."""
+def draw(_live: bool) -> bool:
+    """Draw the list; returns whether a run is active."""
     runs = frame.service().runs
     choices = runs.run_choices()
-    if (choices.living > 0) != live:
-        st.rerun()  # with the other period
+    lives = choices.living > 0
     actions.show_refusals()
     count = wording.count_text(choices.total, "run")
     as_of = tr("data as of {clock}", clock=frame.clock())
     st.html(markup.title(tr("Runs"), markup.note(f"{count} · {as_of}" if choices.total else "")))
     if not choices.total:
         actions.empty_page(tr("No runs yet"), tr(wording.NO_RUNS), "demo-choose")
-        return
+        return lives
     query = _query(choices)
     found = runs.listing(query)
     bar = st.container(horizontal=True, vertical_alignment="center", key="runs-bar")
@@ -46,7 +45,7 @@ def draw(live: bool) -> None:
     caption = wording.count_text(found.total, "run") + ("" if found.total == choices.total else f" / {choices.total:,}")
     if not found.lines:
         st.html(markup.empty(tr("No run matches"), tr("Change the search or the filters.")))
-        return
+        return lives
     answer = rows.draw(
         _columns(), [_line(line) for line in found.lines], caption=caption, key=KEY, sort=query.sort,
         descending=query.descending,
@@ -59,6 +58,7 @@ def draw(live: bool) -> None:
     if answer.sorted:
         _sort_by(cast("SortKey", answer.sorted), query)
         st.rerun()
+    return lives
 
 
 def draw_deletion() -> None:

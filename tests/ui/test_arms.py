@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pages._ui import arms
 from tests.ui.fake_arms import FINGERPRINT, baseline, breakdown, comparison, hybrid, marks, prediction
 from tests.ui.fake_views import mid_flight, queued
 from tests.ui.reading import button, chart_names, charts, html_of, labels, press, text_of
@@ -48,6 +49,18 @@ def test_a_double_click_on_a_baseline_cannot_start_the_other(page, open_page, se
     ]  # fmt: skip
     assert button(app, "Run concurrent").disabled and "waits" in button(app, "Run concurrent").help
     assert not button(app, "Run sequential").disabled
+
+
+@pytest.mark.parametrize("page", ["run", "compare"])
+def test_a_click_at_the_moment_that_training_ends_is_not_lost(page, open_page, service, monkeypatch):
+    service.listed[:] = [hybrid()]
+    service.compared = comparison()
+    app = open_page(page, run="r-hybrid")
+    lived, any_lives = iter([True]), arms.any_lives
+    monkeypatch.setattr(arms, "any_lives", lambda runs: next(lived, False) or any_lives(runs))
+    press(app, "Run concurrent")
+    assert next(lived, None) is None, "the page began while it trained"
+    assert service.done == [("baseline", "r-hybrid", "concurrent")]
 
 
 @pytest.mark.parametrize(("state", "reason"), [(State.STOPPED, "was stopped"), (State.FAILED, "failed")])
