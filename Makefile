@@ -4,7 +4,7 @@
 # make test-long   all tests, also those marked `long`, with 200 examples per property
 # make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
 # make gpu     run the tests and benches that need a GPU, within BUDGET_S seconds, with that machine's own PyTorch
-# make chaos   kill the demo at least 1,000 times, shared hybrids 300 times, and record the losses in docs/RELIABILITY.md
+# make chaos   kill the demo at least 1,000 times, shared hybrids 300 times, a cluster 1,000 times; see docs/RELIABILITY.md
 SHELL := /bin/bash
 PYTHON ?= python3
 BUDGET_S ?= 1500
@@ -65,6 +65,8 @@ allocator:
 chaos: .venv/app.stamp samples
 	$(BIN)/python -m tools.chaos --kills 1000 --write docs
 	$(BIN)/python -m tools.chaos --pooled --kills 300 --write docs
+	$(BIN)/python -m tools.chaos --cluster --database sqlite --kills 500 --write docs
+	$(BIN)/python -m tools.chaos --cluster --database postgres --kills 500 --write docs
 
 gpu-bundle: .venv/app.stamp
 	$(BIN)/python -m tools.bench.bundle --data "$(or $(DATA),$(UNIFIEDNN_DATA))"

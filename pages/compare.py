@@ -9,11 +9,12 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, arms, charts, dialogs, frame, run_lists, side_by_side, signed_in
+from pages._ui import actions, arms, charts, dialogs, frame, pager, run_lists, side_by_side, signed_in
 from unifiednn_core.base.errors import Forbidden, NotFound
 from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode
+from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.figures.curves import Quantity
@@ -25,6 +26,8 @@ from unifiednn_core.views.runs import RunView
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
 CURVES_HELP = "by epoch, equal weights give equal curves; over time the arms differ"
 REPORT_HELP = "One HTML file with everything on this page. It opens without a network."
+LIST, HYBRIDS = "compare", 50
+"""Key of the list of hybrids, and lines on a page of it."""
 TABS = ("Sub-models", "Weights", "Environment", "Spec and command")
 
 
@@ -42,15 +45,23 @@ def main() -> None:
         st.html(markup.notice("red", "error", tr("Nothing to compare"), str(error), tr("Choose one below.")))
     if run_id is None or comparison is None:
         st.html(markup.title(tr("Compare")))
-        runs = frame.service().runs.runs()
-        if len(runs) > 1:
-            side_by_side.choose(runs)
-            st.html(markup.section(tr("Hybrids"), tr("each against the same training with plain PyTorch")))
-        run_lists.draw_hybrids(runs)
+        _choose()
         return
     st.query_params["run"] = run_id
     dialogs.draw_all()
     frame.live(partial(draw, run_id), arms.any_lives(arms.comparable(comparison.run_id)))
+
+
+def _choose() -> None:
+    """Draw the choice of what to compare: the newest runs side by side, and a list of hybrids."""
+    runs = frame.service().runs
+    newest = runs.listing(RunQuery(rows=side_by_side.OFFERED))
+    if newest.total > 1:
+        side_by_side.choose([line.run for line in newest.lines], newest.total)
+        st.html(markup.section(tr("Hybrids"), tr("each against the same training with plain PyTorch")))
+    found = runs.compared(pager.page_of(LIST), HYBRIDS)
+    run_lists.draw_hybrids(found.runs)
+    pager.draw(found.page, found.total, HYBRIDS, key=LIST)
 
 
 def draw(run_id: str, _live: bool) -> bool:

@@ -1,11 +1,13 @@
 """Library: models, data sets, checkpoints and trained models of this installation."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
 
 from pages._ui import actions, drafts, file_pick, frame, preview, shelves, uploads
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.views import markup
 from unifiednn_core.views.library import ShelvedFile
 from unifiednn_core.views.runs import FileView
@@ -27,7 +29,7 @@ def main() -> None:
     """Draw the four tabs."""
     frame.page("Library")
     library = frame.service().library
-    held, kept = library.shelf(), library.kept()
+    held = library.shelf()
     actions.show_refusals()
     shelves.draw_dialogs(held)
     st.html(markup.title(tr("Library"), markup.note(tr(STORED))) + shelves.quota(library.quota()))
@@ -44,14 +46,18 @@ def main() -> None:
     with checkpoints:
         added = [one for one in held if one.file.kind == "checkpoint"]
         _files(added, "checkpoint", uploads.CHECKPOINT_SUFFIXES)
-        if own := [one for one in kept if one.what == "checkpoint"]:
+        if _any("checkpoint"):
             st.html(markup.section(tr("Of runs on this server"), tr("the newest of each sub-model")))
-            shelves.kept(own, "checkpoint", key="kept-checkpoints")
+            shelves.kept("checkpoint", "checkpoint", key="kept-checkpoints")
     with done:
-        if trained := [one for one in kept if one.what == "model"]:
-            shelves.kept(trained, "trained model", key="trained")
+        if _any("model"):
+            shelves.kept("model", "trained model", key="trained")
         else:
             st.html(markup.empty(tr("No trained models yet"), tr(NO_TRAINED)))
+
+
+def _any(what: Literal["model", "checkpoint"]) -> bool:
+    return bool(frame.service().library.kept(KeptQuery(what, rows=1, counted=False)).models)
 
 
 def _files(files: Sequence[ShelvedFile], thing: str, suffixes: tuple[str, ...]) -> None:

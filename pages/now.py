@@ -55,7 +55,7 @@ def draw(_live: bool) -> bool:
     runs = service.runs.current(within_s=frame.RECENT_S)
     lives = arms.any_lives(runs)
     actions.show_refusals()
-    cards = service.devices.cards() if signed_in.may("cards") else ()
+    cards = service.devices.cards(within_s=frame.RECENT_S) if signed_in.may("cards") else ()
     if not runs:
         _welcome(cards)
         return lives

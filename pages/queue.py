@@ -1,4 +1,5 @@
-"""Queue: devices, the hybrids that train on them, the line behind them, and the mode. `?hybrid=ID` shows one hybrid.
+"""Queue: devices, the hybrids that train on them, the line behind them, and the mode. `?hybrid=ID` shows one hybrid,
+`?cluster=1` simulates a cluster.
 
 For operators.
 """
@@ -8,7 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, charts, device_card, frame, hybrid_card, line_rows, run_form
+from pages._ui import actions, charts, device_card, fleet_panel, frame, host_rows, hybrid_card, line_rows, run_form
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import GIB, memory_text
@@ -36,8 +37,12 @@ def main() -> None:
     if hybrid_id is not None:
         frame.live(partial(_one, hybrid_id), True)
         return
+    if fleet_panel.QUERY in st.query_params:
+        fleet_panel.draw()
+        return
     frame.live(draw, True)
     _settings()
+    fleet_panel.door()
 
 
 def draw(_live: bool) -> None:
@@ -49,8 +54,9 @@ def draw(_live: bool) -> None:
     note = f"{tr('One line for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
     st.html(markup.title(tr("Queue"), markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
+    host_rows.draw(service.devices.hosts())
     st.html(markup.section(tr("Devices"), wording.count_text(len(devices), "device")))
-    _devices(devices, {card.name: card for card in service.devices.cards()}, hybrids)
+    _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids)
     st.html(markup.section(tr("Training"), wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
         st.html(markup.small(tr(NOTHING_TRAINS)))
@@ -108,17 +114,8 @@ def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid 
 
 
 def _device_button(device: ListedDevice) -> None:
-    desk, name = frame.service().devices, wording.plain(device.name)
-    buttons = {
-        "ready": (tr("Drain {name}", name=name), "output", "drain", desk.drain_device),
-        "draining": (tr("Use {name} again", name=name), "play_arrow", "ready", desk.ready_device),
-    }
-    if device.state not in buttons:
-        return
-    label, icon, verb, act = buttons[device.state]
-    if actions.icon_button(label, icon, f"{verb}-{device.name}"):
-        actions.attempt(partial(act, device.name))
-        st.rerun()
+    desk = frame.service().devices
+    actions.drain_button(device.name, device.state, device.name, drain=desk.drain_device, ready=desk.ready_device)
 
 
 def _line(line: Sequence[LineEntry]) -> None:

@@ -5,11 +5,14 @@ import signal
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from tests.databases import KIND_SETTING, POSTGRESQL, SQLITE, Databases
+from tests.places import object_store, place  # noqa: F401  (fixtures)
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
 
@@ -30,9 +33,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Databases]:
+    """A server for the tests of this process; without one a test that asks for it is skipped."""
+    databases = Databases()
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    """Database of the homes of a test."""
+    return str(getattr(request, "param", os.environ.get(KIND_SETTING, SQLITE)))
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
+def home(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Home]:
+    with ExitStack() as stack:
+        if kind == POSTGRESQL:
+            stack.enter_context(request.getfixturevalue("postgresql").chosen())
+        yield Home(tmp_path / "home").create()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from pages._ui import frame
+from pages._ui import frame, pager
 from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup, wording
 
 ROWS = 50
-PAGE, ASKED = "audit-page", "audit-asked"
+KEY, ASKED = "audit", "audit-asked"
 
 
 def draw() -> None:
@@ -28,11 +28,10 @@ def draw() -> None:
             "CSV", lambda: desk.audit_csv(**asked), "audit.csv", "text/csv", "audit-csv", tip, "ignore", icon=icon
         )
     if st.session_state.get(ASKED, asked) != asked:
-        st.session_state.pop(PAGE, None)
+        pager.restart(KEY)
     st.session_state[ASKED] = asked
     total = desk.audit_lines(**asked)
-    last = max(0, (total - 1) // ROWS)
-    page = min(st.session_state.get(PAGE, 0), last)
+    page = min(pager.page_of(KEY), max(0, (total - 1) // ROWS))
     lines = desk.audit(ROWS, skip=page * ROWS, **asked)
     if not lines:
         st.html(markup.empty(tr("No line matches"), tr("Change the search or the filters.")))
@@ -45,8 +44,7 @@ def draw() -> None:
     looks = {tr("Time"): markup.faint, tr("Person"): markup.bold}
     caption = tr("Newest first, {count}", count=wording.count_text(total, "line"))
     st.html(f'<div class="u-log">{markup.table(caption, table, looks)}</div>')
-    if last:
-        _pager(page, last, total)
+    pager.draw(page, total, ROWS, key=KEY)
 
 
 def moment(at_s: float) -> str:
@@ -56,15 +54,3 @@ def moment(at_s: float) -> str:
 
 def _plain(action: str) -> str:
     return action.replace("_", " ")
-
-
-def _pager(page: int, last: int, total: int) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="right", key="audit-pager"):
-        first, end = page * ROWS + 1, min(total, page * ROWS + ROWS)
-        words = tr("{first} to {last} of {total}", first=first, last=end, total=total)
-        st.html(markup.small(words), width="content")
-        back = st.button(tr("Newer"), key="audit-back", icon=":material/chevron_left:", disabled=page <= 0)
-        on = st.button(tr("Older"), key="audit-on", icon=":material/chevron_right:", disabled=page >= last)
-    if back or on:
-        st.session_state[PAGE] = page + (1 if on else -1)
-        st.rerun()

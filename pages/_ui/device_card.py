@@ -16,13 +16,17 @@ OWN, OTHERS = "var(--u-accent)", "var(--u-faint)"
 
 
 def draw(cards: Sequence[DeviceCard]) -> None:
-    """Draw one line of figures for each device, with the processes of others below it."""
+    """Draw one line of figures for each device, with the processes of others below it; nothing before any is known."""
+    if not cards:
+        return
     with st.container(key="devices-now"):
         st.html("".join(map(_card, cards)))
 
 
 def draw_small(cards: Sequence[DeviceCard]) -> None:
-    """Draw what is in use of each device, in the sidebar."""
+    """Draw what is in use of each device, in the sidebar; nothing before any is known."""
+    if not cards:
+        return
     more = len(cards) - MOST_SMALL
     rest = markup.small(tr("{count} more", count=more)) if more > 0 else ""
     st.html("".join(map(_small, cards[:MOST_SMALL])) + rest)

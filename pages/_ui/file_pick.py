@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -10,11 +10,15 @@ from pages._ui import actions, background, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.library import KeptModel
 from unifiednn_core.views.runs import FileView
 
 SHA_LENGTH, LONG_SHA_LENGTH = 4, 12
+KEPT: tuple[Literal["model", "checkpoint"], ...] = ("model", "checkpoint")
+OFFERED = 200
+"""Of each, the newest: the browser gets the names of all that can be chosen."""
 SPLIT_HELP = "Writes two new data sets and keeps this one. The same share and seed always give the same two files."
 BY_CLASS_HELP = "Takes the same share of each class for the test, so both parts have the same balance."
 
@@ -91,7 +95,10 @@ def _wanted(chosen: str | None, key: str) -> str | None:
 
 def of_runs(*, key: str) -> None:
     """Draw a choice among what runs of this server keep; the chosen one is copied into the library, and chosen."""
-    kept = {f"{one.run_id}/{one.submodel}/{one.what}": one for one in frame.service().library.kept()}
+    library = frame.service().library
+    found = (one for what in KEPT for one in library.kept(KeptQuery(what, rows=OFFERED, counted=False)).models)
+    newest = sorted(found, key=lambda one: one.at_s, reverse=True)
+    kept = {f"{one.run_id}/{one.submodel}/{one.what}": one for one in newest}
     reading: background.Underway[FileView] | None = st.session_state.get(f"{key}-kept{uploads.READING}")
     if reading is not None and not reading.done:
         background.draw(reading, tr("The server reads the file. Everything else goes on."))
@@ -114,7 +121,7 @@ def of_runs(*, key: str) -> None:
     )
     if picked is None or reading is not None:
         return
-    library, one = frame.service().library, kept[picked]
+    one = kept[picked]
     taking = background.Underway.of(lambda: library.take(one.run_id, one.submodel, one.what))
     st.session_state[f"{key}-kept-times"] = times + 1
     st.session_state[f"{key}-kept{uploads.READING}"] = taking

@@ -95,7 +95,11 @@ def _devices() -> None:
     """Draw the devices in the sidebar, renewed every five seconds."""
     if signed_in.may("cards"):
         with st.sidebar, st.container(key="devices-small"):
-            live(lambda _: device_card.draw_small(service().devices.cards()), False, idle_s=IDLE_PERIOD_S)
+            live(_small_devices, False, idle_s=IDLE_PERIOD_S)
+
+
+def _small_devices(_live: bool) -> None:
+    device_card.draw_small(service().devices.cards(within_s=RECENT_S))
 
 
 def _language() -> None:

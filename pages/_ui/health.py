@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages._ui import frame
+from pages._ui import frame, host_rows
 from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
@@ -34,4 +34,5 @@ def draw() -> None:
         for part in found.parts
     )
     st.html(markup.table(tr("Parts of the server"), table, {tr("Part"): markup.bold}))
+    host_rows.table(frame.service().devices.hosts())
     st.html(markup.small(tr(FOR_PROGRAMS)))

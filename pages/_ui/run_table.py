@@ -6,7 +6,7 @@ from typing import cast
 
 import streamlit as st
 
-from pages._ui import actions, arms, frame, rows, signed_in
+from pages._ui import actions, arms, frame, pager, rows, signed_in
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
 from unifiednn_core.base.texts import spoken, tr
 from unifiednn_core.base.units import duration_text, memory_text
@@ -16,7 +16,7 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.run_lines import DeletionView, RunLine
 
 KEY = "runs"
-DELETING, PAGE, SORT, ASKED = "runs-deleting", "runs-page", "runs-sort", "runs-asked"
+DELETING, SORT, ASKED = "runs-deleting", "runs-sort", "runs-asked"
 DAY_S = 86_400
 PERIODS = {"Any time": 0, "Last 24 hours": 1, "Last 7 days": 7, "Last 30 days": 30}
 LEAST, MOST = 2, 6
@@ -52,7 +52,7 @@ def draw(_live: bool) -> bool:
     )  # fmt: skip
     with bar:
         _bar(answer.ticked)
-    _pager(found.page, found.total, query.rows)
+    pager.draw(found.page, found.total, query.rows, key=KEY)
     if answer.opened:
         actions.open_run(answer.opened)
     if answer.sorted:
@@ -96,12 +96,12 @@ def _query(choices: RunChoices) -> RunQuery:
     since_s = time.time() - PERIODS[period] * DAY_S if PERIODS[period] else None
     asked = (text, tuple(states), owner, device, period)
     if st.session_state.get(ASKED, asked) != asked:
-        st.session_state.pop(PAGE, None)
+        pager.restart(KEY)
     st.session_state[ASKED] = asked
     sort, descending = st.session_state.get(SORT, ("submitted", True))
     return RunQuery(
         text=text.strip(), states=tuple(states), owner=owner, device=device, since_s=since_s, sort=sort,
-        descending=descending, page=st.session_state.get(PAGE, 0),
+        descending=descending, page=pager.page_of(KEY),
     )  # fmt: skip
 
 
@@ -190,30 +190,10 @@ def _stop(run_id: str) -> None:
         st.rerun()
 
 
-def _pager(page: int, total: int, size: int) -> None:
-    last = max(0, (total - 1) // size)
-    if not last:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="right", key="runs-pager"):
-        words = tr(
-            "{first} to {last} of {total}", first=page * size + 1, last=min(total, page * size + size), total=total
-        )
-        st.html(markup.small(words), width="content")
-        if st.button(tr("Newer"), key="runs-back", icon=":material/chevron_left:", disabled=page <= 0):
-            _turn_to(page - 1)
-        if st.button(tr("Older"), key="runs-on", icon=":material/chevron_right:", disabled=page >= last):
-            _turn_to(page + 1)
-
-
-def _turn_to(page: int) -> None:
-    st.session_state[PAGE] = page
-    st.rerun()
-
-
 def _sort_by(column: SortKey, query: RunQuery) -> None:
     descending = not query.descending if column == query.sort else column in DESCENDING
     st.session_state[SORT] = (column, descending)
-    st.session_state.pop(PAGE, None)
+    pager.restart(KEY)
 
 
 def _deletion(run_ids: Sequence[str]) -> None:

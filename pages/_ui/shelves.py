@@ -1,7 +1,7 @@
 """Tables of the library: files with what uses them, and what runs have kept on this server."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast, get_args
 
 import streamlit as st
 
@@ -9,9 +9,11 @@ from pages._ui import actions, file_pick, frame, rows, signed_in, starts
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.spec.run_query import KeptQuery, KeptSort
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.certificate import LOOKS, Standing
 from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
+from unifiednn_core.views.runs import FileView
 
 SHA_LENGTH = 12
 SHOWN = 50
@@ -66,7 +68,9 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
     columns = [rows.Column(name, label, name in keys, name == "size") for name, label in heads.items()]
     total = memory_text(sum(one.file.size_bytes for one in shown))
     caption = f"{wording.count_text(len(shown), thing)}, {total}"
-    answer = _table(columns, shown, keys, _line, caption, key)
+    sort, descending, most = _arrangement(key)
+    ordered = sorted(shown, key=keys[sort], reverse=descending)
+    answer = _table(columns, [_line(one) for one in ordered[:most]], len(ordered), caption, key)
     chosen = [one for one in held if one.file.sha256 in answer.ticked]
     with bar:
         _file_bar(chosen, key)
@@ -74,33 +78,31 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
         place.html(_details(chosen[0]))
 
 
-def kept(models: Sequence[KeptModel], thing: str, *, key: str) -> None:
+def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
     """Draw the table of what runs have kept, with search and what can be done with the ticked one."""
     text = st.text_input(
         tr("Search"), key=f"{key}-text", placeholder=tr("sub-model, run"), width=240, label_visibility="collapsed"
-    ).strip().lower()  # fmt: skip
-    shown = [one for one in models if text in f"{one.submodel}\n{one.run_name}\n{one.run_id}".lower()]
+    ).strip()  # fmt: skip
+    sort, descending, most = _arrangement(key)
+    found = frame.service().library.kept(KeptQuery(what, text, cast("KeptSort", sort), descending, most))
+    shown = found.models
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
     place = st.container()
     if not shown:
         st.html(markup.empty(tr("Nothing matches"), tr("Change the search.")))
         return
-    is_model = shown[0].what == "model"
-    keys: dict[str, Key] = {
-        "name": lambda one: one.submodel.lower(), "run": lambda one: one.run_name.lower(),
-        "state": lambda one: one.state.value, "step": lambda one: one.step or 0,
-        "accuracy": lambda one: one.test_accuracy if one.test_accuracy is not None else -1.0,
-        "size": lambda one: one.size_bytes, "added": lambda one: one.at_s,
-    }  # fmt: skip
+    is_model = what == "model"
     heads = {"name": tr("Sub-model"), "run": tr("Run"), "state": tr("State"), "accuracy": tr("Test accuracy")}
     heads |= {"sha": tr("SHA-256 of weights"), "certificate": tr("Certificate")} if is_model else {"step": tr("Step")}
     heads |= {"size": tr("Size"), "added": tr("Written"), "get": tr("Download")}
     columns = [
-        rows.Column(name, label, name in keys, name in ("accuracy", "size", "step")) for name, label in heads.items()
+        rows.Column(name, label, name in get_args(KeptSort), name in ("accuracy", "size", "step"))
+        for name, label in heads.items()
     ]
-    caption = f"{wording.count_text(len(shown), thing)}, {memory_text(sum(one.size_bytes for one in shown))}"
-    answer = _table(columns, shown, keys, lambda one: _kept_line(one, list(heads)[1:]), caption, key)
-    chosen = [one for one in models if _kept_key(one) in answer.ticked]
+    caption = f"{wording.count_text(found.total, thing)}, {memory_text(found.size_bytes)}"
+    lines = [_kept_line(one, list(heads)[1:]) for one in shown]
+    answer = _table(columns, lines, found.total, caption, key)
+    chosen = [one for one in shown if _kept_key(one) in answer.ticked]
     with bar:
         one = chosen[0] if len(chosen) == 1 else None
         label = tr("Use in a new hybrid") if is_model else tr("Continue in a new hybrid")
@@ -137,30 +139,32 @@ def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
                 label_visibility="collapsed",
             )  # fmt: skip
     text = asked.strip().lower()
+    of_runs = frame.service().library.files_used_by(text) if text else frozenset()
 
-    def words(one: ShelvedFile) -> str:
-        file = one.file
-        runs = " ".join(f"{use.run_name} {use.submodel}" for use in one.uses)
-        return f"{file.filename}\n{file.format}\n{file.sha256}\n{runs}".lower()
+    def matches(file: FileView) -> bool:
+        words = f"{file.filename}\n{file.format}\n{file.sha256}".lower()
+        return (text in words or file.sha256 in of_runs) and kind in (None, file.kind)
 
-    return [one for one in held if text in words(one) and kind in (None, one.file.kind)]
+    return [one for one in held if matches(one.file)]
+
+
+def _arrangement(key: str) -> tuple[str, bool, int | None]:
+    """Column that a table is sorted by, whether its largest value comes first, and how many rows are drawn."""
+    sort, descending = st.session_state.get(f"{key}-sort", ("added", True))
+    return sort, descending, None if st.session_state.get(f"{key}-all", False) else SHOWN
 
 
 def _table(
-    columns: Sequence[rows.Column], shown: Sequence[Any], keys: Mapping[str, Key],
-    line: Callable[[Any], rows.TableLine], caption: str, key: str,
-) -> rows.Answer:  # fmt: skip
-    """Draw sorted rows, at first `SHOWN` of them."""
-    sort, descending = st.session_state.get(f"{key}-sort", ("added", True))
-    ordered = sorted(shown, key=keys[sort], reverse=descending)
-    all_of = st.session_state.get(f"{key}-all", False)
-    drawn = [line(one) for one in (ordered if all_of else ordered[:SHOWN])]
+    columns: Sequence[rows.Column], drawn: Sequence[rows.TableLine], total: int, caption: str, key: str
+) -> rows.Answer:
+    """Draw rows in their order, with a button for the rest of so many in all."""
+    sort, descending, _ = _arrangement(key)
     answer = rows.draw(columns, drawn, caption=caption, key=f"{key}-table", sort=sort, descending=descending)
     if answer.sorted:
         down = not descending if answer.sorted == sort else answer.sorted in DESCENDING
         st.session_state[f"{key}-sort"] = (answer.sorted, down)
         st.rerun()
-    if len(drawn) < len(ordered) and st.button(tr("Show all {count}", count=len(ordered)), key=f"{key}-more"):
+    if len(drawn) < total and st.button(tr("Show all {count}", count=total), key=f"{key}-more"):
         st.session_state[f"{key}-all"] = True
         st.rerun()
     return answer
@@ -248,7 +252,7 @@ def _details(one: ShelvedFile) -> str:
         run_id, name = one.origin.run_id, one.origin.run_name
         link = _run_link(run_id, name) if one.origin.is_there else markup.text(name or run_id)
         lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
-    for use in one.uses[:SHOWN]:
+    for use in frame.service().library.file_uses(one.file.sha256):
         entry = tr(ENTRIES.get(use.entry, use.entry))
         needed = f" {markup.faint(tr('needs it: has not ended'))}" if use.needed else ""
         lines.append(
@@ -284,7 +288,8 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
     for one in chosen:
         name = markup.bold(one.file.filename)
         if one.needed:
-            runs = ", ".join(dict.fromkeys(use.run_name for use in one.uses if use.needed))
+            uses = frame.service().library.file_uses(one.file.sha256)
+            runs = ", ".join(dict.fromkeys(use.run_name for use in uses if use.needed))
             words = tr("{runs} has not ended and needs it.", runs=runs)
             st.html(markup.notice("orange", "block", one.file.filename, words))
             continue

@@ -15,6 +15,8 @@ from unifiednn_core.views.report import selection
 from unifiednn_core.views.runs import RunView
 from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, merged
 
+OFFERED = 200
+"""Runs that can be chosen here: the browser gets the names of all of them, and of their sub-models."""
 REFS = "runs"
 """Name in the address: references, separated by commas."""
 KINDS = {
@@ -73,8 +75,8 @@ def _back() -> None:
         st.rerun()
 
 
-def choose(runs: Sequence[RunView]) -> None:
-    """Draw the choice of what to compare."""
+def choose(runs: Sequence[RunView], total: int) -> None:
+    """Draw the choice of what to compare among the newest runs, of so many in all."""
     named = {run.run_id: f"{run.name} · {wording.title(run.mode)} · {frame.ago(run.created_at_s)}" for run in runs}
     named |= {f"{run.run_id}/{part.name}": f"{run.name} / {part.name}" for run in runs for part in run.submodels}
     with st.container(horizontal=True, vertical_alignment="bottom", key="choose-sides"):
@@ -86,3 +88,5 @@ def choose(runs: Sequence[RunView]) -> None:
         if st.button(tr("Compare"), key="compare-sides", icon=":material/balance:", type="primary", disabled=few):
             st.query_params[REFS] = ",".join(chosen)
             st.rerun()
+    if len(runs) < total:
+        st.html(markup.small(tr("The newest {count} runs. Tick older ones in the list of runs.", count=len(runs))))

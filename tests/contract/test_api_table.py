@@ -42,7 +42,9 @@ def test_rows_call_what_the_service_has_with_what_the_path_names() -> None:
 
 def test_rows_of_files_stand_for_routes_that_exist() -> None:
     there = {
-        (method, route.path) for route in routes(lambda asked: None, lambda: None) for method in route.methods or ()
+        (method, route.path_format)
+        for route in routes(lambda asked: None, lambda: None)
+        for method in route.methods or ()
     }  # type: ignore[arg-type,return-value]
     assert {(action.method, action.address) for action in TABLE} <= there
 

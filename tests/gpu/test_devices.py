@@ -5,7 +5,7 @@ import torch
 
 from unifiednn_core.engine.device import resolve
 from unifiednn_core.machine.budget import budget_of, slot
-from unifiednn_core.machine.devices import devices_of_host, matches
+from unifiednn_core.machine.devices import devices_of_host, matching
 
 GIB = 1024**3
 pytestmark = pytest.mark.gpu
@@ -22,5 +22,5 @@ def test_nvml_tells_the_devices_of_torch(cuda: torch.device) -> None:
         assert one.total_bytes is not None and 0 <= one.total_bytes - facts.total_memory < 2 * GIB, "the driver's part"
         assert budget_of(one.name).total_bytes == one.total_bytes
         assert resolve(one.name) == torch.device("cuda", one.index)
-        assert all(matches(asked, one, there) for asked in ("auto", "cuda", one.name, facts.name.split()[-1]))
+        assert all(one in matching(asked, there) for asked in ("auto", "cuda", one.name, facts.name.split()[-1]))
     assert resolve(slot("auto")).type == "cuda"

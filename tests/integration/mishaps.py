@@ -45,8 +45,8 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
             _happen(action, submodel)
         return step(submodel)
 
-    def counted_write(reporter: Reporter, now_s: float) -> None:
-        write(reporter, now_s)
+    def counted_write(reporter: Reporter, now_s: float, **how: bool) -> None:
+        write(reporter, now_s, **how)
         turn[0] = next(turns)
 
     worker.TICK_S = 0.05  # tests wait for little else

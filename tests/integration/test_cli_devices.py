@@ -6,6 +6,10 @@ from tests.integration.cli_kit import unifiednn
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
 from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.spec.devices import on_host
+from unifiednn_core.store import Store
+from unifiednn_core.store.hosts import HostRow
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,33 @@ def test_devices_are_listed_drained_and_limited(home: Home) -> None:
     assert unifiednn(home, "devices", "ready", "cpu:1").stdout == "cpu:1 is ready.\n"
     assert unifiednn(home, "devices", "limit", "cpu:0", "none").stdout == "cpu:0: all of its memory may be used.\n"
     assert {(one["state"], one["limit_bytes"]) for one in listed(home).values()} == {("ready", None)}
+
+
+def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
+    store, devices = Store.open(home), [on_host(one, "gpu-1") for one in devices_of_host()]
+    me = own_identity()
+    for name, facts in (("server", {"torch": "2.13"}), ("gpu-1", {"torch": "2.12"})):
+        started_at_s = me.started_at_s
+        store.hosts.enter(HostRow(name=name, machine="m", boot_id=me.boot_id, agent_pid=me.pid,
+                                  agent_started_at_s=started_at_s, facts=facts))  # fmt: skip
+    store.devices.write(devices, "gpu-1")
+    assert {*listed(home)} == {"gpu-1/cpu:0", "gpu-1/cpu:1"}, "a server without devices runs: no command adds any"
+    store.devices.write(devices_of_host())
+    store.close()
+    server, gpu = json.loads(unifiednn(home, "hosts", "--json").stdout)
+    assert (server["name"], server["devices"], server["state"]) == ("server", ["cpu:0", "cpu:1"], "ready")
+    assert (gpu["name"], gpu["devices"], gpu["hybrids"]) == ("gpu-1", ["gpu-1/cpu:0", "gpu-1/cpu:1"], 0)
+    assert gpu["differences"] == ["torch is 2.12, and 2.13 on the server."] and server["differences"] == []
+    assert "unifiednn hosts ready gpu-1" in unifiednn(home, "hosts", "drain", "gpu-1").stdout
+    states = {name: one["state"] for name, one in listed(home).items()}
+    assert states == {"cpu:0": "ready", "cpu:1": "ready", "gpu-1/cpu:0": "draining", "gpu-1/cpu:1": "draining"}
+    table = unifiednn(home, "hosts").stdout
+    assert "draining" in table and "gpu-1: torch is 2.12, and 2.13 on the server." in table
+    unifiednn(home, "devices", "ready", "gpu-1/cpu:0")
+    unifiednn(home, "hosts", "ready", "gpu-1")
+    assert {one["state"] for one in listed(home).values()} == {"ready"}
+    done = unifiednn(home, "hosts", "drain", "gpu-7")
+    assert done.returncode == 2 and "There is no host 'gpu-7'. Known hosts: server, gpu-1." in done.stderr
 
 
 def test_what_cannot_be_is_told_with_what_can(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

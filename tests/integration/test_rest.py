@@ -26,7 +26,18 @@ from unifiednn_core.web.action import ROOT, Action
 from unifiednn_core.web.api_runs import OfSubModel
 
 JSON = {"Content_Type": "application/json"}
-SAME = ("runs", "policies", "queue", "devices", "people list", "people sharing", "token list", "protections", "audit")
+SAME = (
+    "runs",
+    "policies",
+    "queue",
+    "devices",
+    "hosts",
+    "people list",
+    "people sharing",
+    "token list",
+    "protections",
+    "audit",
+)
 """Commands whose `--json` a GET answers alike."""
 
 
@@ -57,7 +68,15 @@ def ask(web: WebServer, by: Actor | None, method: str, path: str, body: Any = No
 
 
 def filled(action: Action, run: str = SHARED) -> str:
-    names = {"run": run, "submodel": "alpha", "name": "cpu", "person": "bob@example.org", "token_id": "0", "hook": "0"}
+    names = {
+        "run": run,
+        "submodel": "alpha",
+        "name": "cpu",
+        "host": "server",
+        "person": "bob@example.org",
+        "token_id": "0",
+        "hook": "0",
+    }
     return action.path.format(**{**names, "upload": "0" * 32, "sha256": "0" * 64})
 
 
@@ -77,7 +96,7 @@ def test_a_get_answers_what_the_command_prints(web: WebServer, monkeypatch: pyte
 def _without_ages(told: Any, answered: Any) -> Any:
     """A document, with the ages of another: they grow between two looks."""
     if isinstance(told, dict) and isinstance(answered, dict):
-        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "now")
+        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "silent_s", "now")
         return {name: answered.get(name) if name in ages else _without_ages(one, answered.get(name))
                 for name, one in told.items()}  # fmt: skip
     if isinstance(told, list) and isinstance(answered, list) and len(told) == len(answered):
@@ -175,6 +194,14 @@ def test_what_cannot_be_read_is_refused_with_a_finding(web: WebServer, body: byt
     assert answered == status == problem["status"]
     [found] = problem["findings"]
     assert found["field"] and found["message"] and found["remedy"]
+
+
+def test_a_device_of_another_host_has_a_slash_in_its_name(web: WebServer) -> None:
+    for name in ("gpu-7/cuda:0", "gpu-7%2Fcuda:0"):
+        status, problem = ask(web, OPERATOR, "POST", f"/devices/{name}/drain", {})
+        assert status == 404 and "There is no device 'gpu-7/cuda:0'" in json.dumps(problem)
+    status, problem = ask(web, OPERATOR, "POST", "/hosts/gpu-7/drain", {})
+    assert status == 404 and "There is no host 'gpu-7'" in json.dumps(problem)
 
 
 def test_a_state_that_does_not_allow_it_is_a_conflict(web: WebServer) -> None:

@@ -116,6 +116,7 @@ class Seeded:
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
         self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
+        self.fleet = service.fleet
         self.notifications, self.monitoring = service.notifications, service.monitoring
         self.retention = service.retention
         self.runs, self.library, self.comparisons, self.people = (

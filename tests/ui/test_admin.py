@@ -90,9 +90,9 @@ def test_the_log_is_searched_filtered_turned_and_taken_as_csv(tab, service):
         )  # fmt: skip
     app = tab("Audit log")
     assert "run 69" in text_of(app) and "run 3 " not in text_of(app)
-    done(app.button(key="audit-on").click().run())
+    done(app.button(key="audit-older").click().run())
     assert "run 3 " in text_of(app)
-    done(app.button(key="audit-back").click().run())
+    done(app.button(key="audit-newer").click().run())
     app.selectbox(key="audit-person").select("=bob").run()
     assert "10 lines" in text_of(app) and "ann@" not in text_of(app).split("Newest")[1]
     app.selectbox(key="audit-action").select("stop").run()

@@ -25,6 +25,7 @@ BY_HAND = {
     "pages/_ui/actions.py state_buttons": (
         "pause-r-live-", "resume-r-lost-", "save-r-live-resnet", "stop-r-live-", "Pause resnet", "Stop transformer",
     ),
+    "pages/_ui/actions.py drain_button": ("Drain cpu", "Use cpu again", "Drain gpu-1", "Use gpu-1 again"),
     "pages/_ui/banners.py _retries": ("Retry with learning rate /10", "retry-plain-r-quarantine-lenet"),
     "pages/_ui/dialogs.py _add": ("Add to the run", "Add anyway"),
     "pages/_ui/dialogs.py _row": ("Move up transformer", "Move down lenet", "Move mlp to the top"),
@@ -36,7 +37,6 @@ BY_HAND = {
         "Move up transformer", "Move down lenet", "Move transformer to the top", "Remove resnet",
         "Edit lenet", "Duplicate lenet",
     ),
-    "pages/queue.py _device_button": ("Drain cpu", "Use cpu again"),
 }  # fmt: skip
 """Buttons whose names are all holes, by file and function: what tests press of them."""
 

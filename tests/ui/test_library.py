@@ -6,6 +6,7 @@ from pages._ui import rows, shelves
 from tests.ui.reading import downloads, html_of, press, tags_in, text_of
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.store.schema import FileUseRow, SubModelRow
 from unifiednn_core.views.library import ServerFile
 
@@ -17,7 +18,7 @@ def test_files_are_listed_with_their_facts(open_page):
 
 
 def test_what_runs_have_kept_can_be_downloaded(open_page, service):
-    offered, kept = downloads(open_page("library")), service.library.kept()
+    offered, kept = downloads(open_page("library")), [*kept_of(service, "model"), *kept_of(service, "checkpoint")]
     wanted = {
         (f"Download {m.submodel}, {memory_text(m.size_bytes)}", f"files/{m.what}s/{m.run_id}/{m.submodel}")
         for m in kept
@@ -108,6 +109,10 @@ def ticked(open_page, said, shelf: str, *keys: str):
     return open_page("library")
 
 
+def kept_of(service, what: str):
+    return service.library.kept(KeptQuery(what)).models
+
+
 def of_kind(service, kind: str):
     return next(one for one in service.library.shelf() if one.file.kind == kind)
 
@@ -194,7 +199,7 @@ def test_search_kind_and_heads_arrange_the_rows(open_page, service, said) -> Non
 
 @pytest.mark.parametrize("what", ["model", "checkpoint"])
 def test_what_a_run_has_kept_starts_a_new_hybrid_with_its_data(what, open_page, service, said) -> None:
-    kept = next(one for one in service.library.kept() if one.what == what and one.run_id == "r-done")
+    kept = next(one for one in kept_of(service, what) if one.run_id == "r-done")
     if what == "model":
         source = service.home.run(kept.run_id) / "models" / "own.pt2"
         source.write_bytes(b"trained")

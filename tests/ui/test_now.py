@@ -2,6 +2,8 @@ import re
 import time
 from dataclasses import replace
 
+import pytest
+
 from tests.ui import fake_arms
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import failed, mid_flight, queued
@@ -19,6 +21,15 @@ def test_an_empty_installation_offers_the_demo_and_a_build(open_page, service):
     assert "less memory and the same weights" in words and saving.source in words
     assert memory_text(saving.hybrid_bytes) in words and memory_text(saving.baseline_bytes) in words
     assert "Trains three small networks" in words and "cpu" in words
+
+
+@pytest.mark.parametrize("page", ["now", "queue", "submit", "build", "run", "compare", "library", "people"])
+def test_pages_are_drawn_before_any_device_is_known(open_page, service, monkeypatch, page):
+    """In the first moments of a new home, and of a server without devices that no agent has joined."""
+    monkeypatch.setattr(service.devices, "_seen", lambda: ([], {}, {}))
+    monkeypatch.setattr(service.devices, "_known", list)
+    assert not service.devices.cards()
+    open_page(page)
 
 
 def test_build_opens_from_the_first_page(open_page):

@@ -2,6 +2,9 @@ import pytest
 
 from tests.ui.reading import html_of, labels, press, text_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
+from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.spec.devices import on_host
+from unifiednn_core.store.hosts import HostRow
 
 
 @pytest.fixture
@@ -35,6 +38,29 @@ def test_a_device_is_drained_and_used_again(open_page, busy):
     assert "Draining" in text_of(app)
     press(app, "Use cpu again")
     assert [one.state for one in busy.devices.devices()] == ["ready"]
+
+
+def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, busy):
+    me, known = own_identity(), busy.store.devices.all()
+    [cpu] = [row.device for row in known if row.name == "cpu"]
+
+    def enter(name, torch):
+        busy.store.hosts.enter(HostRow(name=name, machine=f"{name}.lab", boot_id=me.boot_id, agent_pid=me.pid,
+                                       agent_started_at_s=me.started_at_s, facts={"torch": torch}))  # fmt: skip
+
+    enter("server", "2.13")
+    assert "Hosts" not in text_of(open_page("queue"))
+    enter("gpu-1", "2.12")
+    busy.store.devices.write([on_host(cpu, "gpu-1")], "gpu-1")
+    app = open_page("queue")
+    words = text_of(app)
+    assert "Hosts" in words and "gpu-1.lab" in words and "gpu-1/cpu" in words and "heard of" in words
+    press(app, "Drain gpu-1")
+    assert {one.name: one.state for one in busy.devices.devices()} == {"cpu": "ready", "gpu-1/cpu": "draining"}
+    press(app, "Use gpu-1 again")
+    assert {one.state for one in busy.devices.devices()} == {"ready"}
+    [_, gpu] = busy.devices.hosts()
+    assert gpu.differences == ("torch is 2.12, and 2.13 on the server.",)
 
 
 def test_the_memory_of_a_device_is_limited(open_page, busy):

@@ -9,6 +9,7 @@ from tests.ui.reading import chart_names, downloads, html_of, labels, opens, tex
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.spec.lifecycle import Event, State
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import EventView
 from unifiednn_core.views.sweeps import sweep_rows
@@ -294,7 +295,7 @@ def test_a_certificate_without_compared_outputs_is_not_green(open_page, service)
     service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=known), *others))]
     words = text_of(open_page("run", run="r-done"))
     assert "Weights equal, outputs not compared" in words and "Certificate holds" not in words
-    kept = [one for one in service.library.kept() if one.certificate]
+    kept = [one for one in service.library.kept(KeptQuery("model")).models if one.certificate]
     assert [(one.submodel, one.certificate) for one in kept] == [(first.name, "weights")]
 
 

@@ -25,11 +25,11 @@ def many(service):
 def test_pages_are_turned_and_a_filter_begins_at_the_first(open_page, many):
     app = open_page("run")
     assert opens(app) == [f"r-{place:02}" for place in range(59, 34, -1)] and "1 to 25 of 60" in text_of(app)
-    assert app.button(key="runs-back").disabled
-    app.button(key="runs-on").click().run()
-    app.button(key="runs-on").click().run()
-    assert opens(app) == [f"r-{place:02}" for place in range(9, -1, -1)] and app.button(key="runs-on").disabled
-    app.button(key="runs-back").click().run()
+    assert app.button(key="runs-newer").disabled
+    app.button(key="runs-older").click().run()
+    app.button(key="runs-older").click().run()
+    assert opens(app) == [f"r-{place:02}" for place in range(9, -1, -1)] and app.button(key="runs-older").disabled
+    app.button(key="runs-newer").click().run()
     assert "26 to 50 of 60" in text_of(app)
     app.text_input(key="runs-text").input("RUN 1").run()
     assert opens(app) == [f"r-{place}" for place in range(19, 9, -1)]

@@ -127,12 +127,12 @@ def measure(repeats: int = 1, epochs: Mapping[str, int] = EPOCHS) -> list[Finish
 
 def _measured(service: Service, epochs: Mapping[str, int]) -> list[Finish]:
     demo = service.library.prepare_samples()
+    _alone(service, demo)  # uncounted: the first workers of a home find nothing in any cache
     found = []
     for policy in POLICIES:
         asked = shortened(demo, policy.name, epochs)
         report = service.runs.check(asked)
-        for part in demo.submodels:  # by itself: the export of another one would slow it down
-            trained(service, shortened(demo.model_copy(update={"submodels": (part,)}), demo.policy.name, {}))
+        _alone(service, demo)
         [forecast, *_] = service.runs.forecast(asked, report)
         if forecast.basis != "measured":
             raise ToolFailed(f"The seconds of the forecast are {forecast.basis}.")
@@ -145,6 +145,12 @@ def _measured(service: Service, epochs: Mapping[str, int]) -> list[Finish]:
         whole_s = max(actual.ends_s.values())
         found.append(Finish(policy=policy.name, submodel="all", predicted_s=forecast.makespan_s, actual_s=whole_s))
     return found
+
+
+def _alone(service: Service, demo: RunSpec) -> None:
+    """Train each network for one epoch, by itself: the export of another one would slow it down."""
+    for part in demo.submodels:
+        trained(service, shortened(demo.model_copy(update={"submodels": (part,)}), demo.policy.name, {}))
 
 
 ABOUT = (

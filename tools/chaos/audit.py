@@ -1,16 +1,16 @@
 """What is left of an exercise: reads the store with plain SQL, and holds it against what was promised."""
 
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from tools.chaos.rows import SQLITE, NotOpenNow, document, is_sqlite, rows
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
@@ -46,13 +46,15 @@ class Tiling:
     missing: int
 
 
-def readable(database: Path) -> list[str]:
+def readable(url: str) -> list[str]:
     """What is wrong with a store; nothing if it is whole and this program opens it."""
+    said = ["ok"]
     try:
-        with closing(sqlite3.connect(database)) as connection:
-            said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-        Store(f"sqlite:///{database}").close()
-    except (sqlite3.Error, UnifiedNNError, OSError) as error:
+        if is_sqlite(url):
+            with closing(sqlite3.connect(url.removeprefix(SQLITE))) as connection:
+                said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        Store(url).close()
+    except (sqlite3.Error, SQLAlchemyError, NotOpenNow, UnifiedNNError, OSError) as error:
         return [f"{type(error).__name__}: {error}"]
     return [] if said == ["ok"] else said
 
@@ -87,10 +89,10 @@ def redone(windows: Iterable[Window], begun_at: Mapping[int, int]) -> list[int]:
 
 
 class StoreAudit:
-    """Questions to the store of one home about one run."""
+    """Questions to a store about one run."""
 
-    def __init__(self, home: Home, run_id: str):
-        self._path, self._run_id = home.database, run_id
+    def __init__(self, url: str, run_id: str):
+        self._url, self._run_id = url, run_id
 
     def states(self) -> dict[str | None, str]:
         """State of the run (under None) and of each sub-model."""
@@ -99,8 +101,8 @@ class StoreAudit:
 
     def totals(self) -> dict[str, tuple[int, int, int, str | None]]:
         """Epochs asked for, steps in total, steps done and hash of the weights, by sub-model."""
-        rows = self._rows("SELECT name, epochs, steps_total, steps_done, state_sha256 FROM submodels WHERE run_id = ?")
-        return {name: (epochs, total, done, sha256) for name, epochs, total, done, sha256 in rows}
+        found = self._rows("SELECT name, epochs, steps_total, steps_done, state_sha256 FROM submodels WHERE run_id = ?")
+        return {name: (epochs, total, done, sha256) for name, epochs, total, done, sha256 in found}
 
     def windows(self, submodel: str) -> list[Window]:
         """All rows of steps, void or not."""
@@ -114,17 +116,17 @@ class StoreAudit:
     def kept_epochs(self, submodel: str) -> list[int]:
         """Epochs whose figures count, in order."""
         begun_at = self.begun_at(submodel)
-        rows = self._of(submodel, "SELECT attempt, step, epoch FROM epoch_metrics")
+        found = self._of(submodel, "SELECT attempt, step, epoch FROM epoch_metrics")
         return sorted(
             epoch
-            for attempt, step, epoch in rows
+            for attempt, step, epoch in found
             if not any(later > attempt and from_step < step for later, from_step in begun_at.items())
         )
 
     def open_commands(self, acknowledged: Iterable[int]) -> list[str]:
         """Acknowledged commands that are not there, or never took effect."""
-        rows = self._rows("SELECT id, verb, applied_at_s IS NOT NULL FROM commands WHERE run_id = ?")
-        known = {number: (verb, bool(applied)) for number, verb, applied in rows}
+        found = self._rows("SELECT id, verb, applied_at_s IS NOT NULL FROM commands WHERE run_id = ?")
+        known = {number: (verb, bool(applied)) for number, verb, applied in found}
         gone = [f"command {number} is gone" for number in acknowledged if number not in known]
         asked = set(acknowledged)
         waits = [f"command {n} ({verb}) never took effect" for n, (verb, applied) in known.items()
@@ -148,14 +150,14 @@ class StoreAudit:
         last: dict[tuple[str, str | None], object] = {}
         for verb, submodel, arguments, outcome in self._rows(query):
             if verb in _ARGUMENTS and outcome == Code.APPLIED:
-                last[verb, submodel] = json.loads(arguments)[_ARGUMENTS[verb]]
-        rows = self._rows("SELECT name, priority, epochs FROM submodels WHERE run_id = ? ORDER BY arrival")
+                last[verb, submodel] = document(arguments)[_ARGUMENTS[verb]]
+        found = self._rows("SELECT name, priority, epochs FROM submodels WHERE run_id = ? ORDER BY arrival")
         [(spec,)] = self._rows("SELECT spec FROM runs WHERE id = ?")
         now: dict[tuple[str, str | None], object] = {
-            ("policy", None): json.loads(spec)["policy"],
-            ("order", None): [name for name, _, _ in rows],
-            **{("priority", name): priority for name, priority, _ in rows},
-            **{("epochs", name): epochs for name, _, epochs in rows},
+            ("policy", None): document(spec)["policy"],
+            ("order", None): [name for name, _, _ in found],
+            **{("priority", name): priority for name, priority, _ in found},
+            **{("epochs", name): epochs for name, _, epochs in found},
         }
         return [
             f"{verb} of {submodel or 'the run'} is {now.get((verb, submodel))}, asked for was {value}"
@@ -176,19 +178,18 @@ class StoreAudit:
             if code == Code.ENTERED:
                 states[submodel] = state
                 continue
-            applied = code == Code.APPLIED and json.loads(fields)["verb"] == Verb.PAUSE
+            applied = code == Code.APPLIED and document(fields)["verb"] == Verb.PAUSE
             if applied and states.get(submodel) != State.PAUSED:
                 wrong.append(f"A pause of {submodel or 'the run'} was applied in state {states.get(submodel)}")
         return wrong
 
     def tells_of_damage(self, submodel: str, step: int) -> bool:
         """Whether the history speaks of a damaged checkpoint."""
-        rows = self._rows("SELECT fields FROM events WHERE run_id = ?")
-        return any(f"checkpoint of {submodel} at step {step} is damaged" in fields for (fields,) in rows)
+        found = self._rows("SELECT fields FROM events WHERE run_id = ?")
+        return any(f"checkpoint of {submodel} at step {step} is damaged" in str(fields) for (fields,) in found)
 
     def _of(self, submodel: str, query: str) -> list[tuple[Any, ...]]:
         return self._rows(f"{query} WHERE run_id = ? AND submodel = ?", submodel)
 
     def _rows(self, query: str, *more: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self._path)) as database:
-            return list(database.execute(query, (self._run_id, *more)))
+        return rows(self._url, query, self._run_id, *more)

@@ -6,7 +6,9 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,16 +19,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tools.chaos import report
+from tools.chaos.cluster.drill import OfManyHosts
+from tools.chaos.cluster.plan import DatabaseName
 from tools.chaos.judge import Outcome
 from tools.chaos.plan import ROUNDS
 from tools.chaos.pool import OfManyPeople
-from tools.chaos.runner import Drill, OfOneRun, run_exercises
+from tools.chaos.runner import Drill, OfOneRun, Planned, run_exercises
 from tools.machine import commit, machine
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
 
 PAGE, RESULT = "RELIABILITY.md", Path("results", "chaos.json")
 POOLED_RESULT = Path("results", "chaos_pooled.json")
+CLUSTER_RESULT = "results/drill-cluster-{}.json"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 out, err = Console(), Console(stderr=True)
@@ -38,6 +43,11 @@ def chaos(
     rounds: Annotated[int, typer.Option(help="Workers per exercise that something happens to.", min=1)] = ROUNDS,
     processes: Annotated[int, typer.Option(help="Trainings at the same time.", min=1, max=64)] = os.cpu_count() or 1,
     pooled: Annotated[bool, typer.Option(help="Several people's submissions in shared hybrids.")] = False,
+    cluster: Annotated[bool, typer.Option(help="Two hosts with an agent each, over one database.")] = False,
+    database: Annotated[DatabaseName, typer.Option(help="Database of the cluster.")] = DatabaseName.SQLITE,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin nothing new after so long, and say how far it came.")
+    ] = None,
     home: Annotated[
         Path | None, typer.Option(help="Empty folder for the homes of the test; default: a temporary one.")
     ] = None,
@@ -49,16 +59,22 @@ def chaos(
     folder = home or Path(tempfile.mkdtemp(prefix="unifiednn-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     asked = {
-        "command": f"python -m tools.chaos {'--pooled ' * pooled}--kills {kills} --seed {seed} --rounds {rounds}"
-        f" --processes {processes}",
+        "command": f"python -m tools.chaos {'--pooled ' * pooled}{f'--cluster --database {database.value} ' * cluster}"
+        f"--kills {kills} --seed {seed} --rounds {rounds} --processes {processes}"
+        + ("" if minutes is None else f" --minutes {minutes:g}"),
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),
+        **({"database": database.value} if cluster else {}),
     }
     begun_s = time.monotonic()
+    follow = partial(_followed, folder.resolve(), seed, kills, rounds, processes, minutes, quiet=as_json)
     try:
-        drill = OfManyPeople(rounds) if pooled else OfOneRun()
-        outcome = _followed(folder.resolve(), drill, seed, kills, rounds, processes, quiet=as_json)
+        if cluster:
+            with closing(OfManyHosts(database)) as of_hosts:
+                outcome = follow(of_hosts)
+        else:
+            outcome = follow(OfManyPeople(rounds)) if pooled else follow(OfOneRun())
     except KeyboardInterrupt:
         err.print("Interrupted; this chaos test does not count.")
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,10 +96,16 @@ def chaos(
 
 def record(folder: Path, found: report.Document) -> None:
     """Write the result file, and the tables on the page beside it."""
-    result, page = folder / (POOLED_RESULT if "pooled" in found else RESULT), folder / PAGE
+    result, page = folder / _result_of(found), folder / PAGE
     result.parent.mkdir(exist_ok=True)
     result.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     page.write_text(report.with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
+def _result_of(found: report.Document) -> Path:
+    if "cluster" in found:
+        return Path(CLUSTER_RESULT.format(found["cluster"]["database"]))
+    return POOLED_RESULT if "pooled" in found else RESULT
 
 
 def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
@@ -101,7 +123,10 @@ def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _followed(folder: Path, drill: Drill, seed: int, kills: int, rounds: int, lanes: int, *, quiet: bool) -> Outcome:
+def _followed(
+    folder: Path, seed: int, kills: int, rounds: int, lanes: int, minutes: float | None, drill: Drill[Planned], *,
+    quiet: bool,
+) -> Outcome:  # fmt: skip
     """Carry it out, with a bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
@@ -111,7 +136,10 @@ def _followed(folder: Path, drill: Drill, seed: int, kills: int, rounds: int, la
             failing = f", {len(sums.problems)} problems" if sums.problems else ""
             progress.update(bar, completed=min(kills, sums.kills), description=f"kills{failing}")
 
-        return run_exercises(folder, drill, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress)
+        return run_exercises(
+            folder, drill, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress,
+            limit_s=None if minutes is None else 60.0 * minutes,
+        )  # fmt: skip
 
 
 def _show(found: report.Document) -> None:

@@ -23,6 +23,8 @@ from tools.machine import ToolFailed
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _ENDS_WITHIN_S = 30.0
+_SENDS_WITHIN_S = 1.0
+"""A process that was stopped while it asked must not keep all others waiting."""
 LOADED_LATE = ("torch._dynamo", "torch.export", "safetensors.torch", "unifiednn_core.formats.exported")
 """What training loads at its first use."""
 
@@ -136,6 +138,7 @@ class ForkServer:
                     return None
                 if listener in ready:
                     connection, _ = listener.accept()
+                    connection.settimeout(_SENDS_WITHIN_S)
                     job = None
                     with connection, suppress(OSError, ValueError):  # the client may have been killed
                         job = self._answer(connection)
@@ -153,6 +156,8 @@ class ForkServer:
                 value = 1
             case "kill":
                 value = self._kill(request)
+            case "signal_host":
+                value = self._signal_host(request)
             case "code":
                 value = self._codes.get(request.pid)
             case _:
@@ -168,15 +173,16 @@ class ForkServer:
         if not self._next_workers:
             return request
         fate = self._next_workers.popleft()
-        return replace(fate, do="worker", folder=request.folder, run_id=request.run_id, threads=request.threads)
+        return replace(request, number=fate.number, fresh=fate.fresh, fault=fate.fault, times=fate.times,
+                       damage=fate.damage, share=fate.share)  # fmt: skip
 
     def _fork(self, request: ForkRequest) -> int:
         pid = os.fork()
         if pid:
-            child = Child(role_of(request), Scene(Path(request.folder)), request.number, request.run_id)
+            child = Child(role_of(request), Scene(Path(request.folder), request.host), request.number, request.run_id)
             self._children[pid] = child
             entry = JournalEntry(what="started", role=child.role, pid=pid, number=request.number,
-                          fresh=request.fresh, run_id=request.run_id)  # fmt: skip
+                          fresh=request.fresh, run_id=request.run_id, host=request.host)  # fmt: skip
             child.scene.journal.write(entry)
         return pid
 
@@ -187,9 +193,15 @@ class ForkServer:
             return 0
         action = signal.Signals(request.signal).name.lower()
         child.scene.journal.write(JournalEntry(what="shot", role=child.role, pid=request.pid, number=child.number,
-                                        action=action))  # fmt: skip
+                                        action=action, host=child.scene.host))  # fmt: skip
         os.kill(request.pid, request.signal)
         return 1
+
+    def _signal_host(self, request: ForkRequest) -> int:
+        """Send a signal to all processes of a host, as when its power goes; returns how many there were."""
+        here = [pid for pid, child in self._children.items()
+                if (str(child.scene.folder), child.scene.host) == (request.folder, request.host)]  # fmt: skip
+        return sum(self._kill(replace(request, pid=pid)) for pid in here)
 
     def _reap(self) -> None:
         while self._children:
@@ -201,7 +213,7 @@ class ForkServer:
             if child.scene.folder.is_dir():
                 child.scene.journal.write(
                     JournalEntry(what="ended", role=child.role, pid=pid, number=child.number, code=code,
-                                 run_id=child.run_id)
+                                 run_id=child.run_id, host=child.scene.host)
                 )  # fmt: skip
 
     def _end_all(self) -> None:

@@ -64,6 +64,24 @@ class Outcome:
     """Submissions that did not end as they should."""
     downloads: int = 0
     broken_downloads: int = 0
+    lasting: Counter[str] = field(default_factory=Counter)
+    """Faults of a cluster that killed nobody, by kind."""
+    gave_up: int = 0
+    """Processes that ended by themselves, because they had lost their hybrid or the store."""
+    claims: int = 0
+    """Commits of a cluster in which a hybrid held a device."""
+    double_claims: int = 0
+    lost_checkpoints: int = 0
+    """Recorded checkpoints from which the next attempt did not go on."""
+    late_writes: int = 0
+    """Steps that were recorded by an attempt that was over."""
+    left_over: int = 0
+    """Processes, claims and blobs that remained when all had ended."""
+    unreadable_pages: int = 0
+    strange_errors: int = 0
+    """Errors in logs of a cluster that no fault explains."""
+    unsaved_s: list[float] = field(default_factory=list)
+    """Seconds since the last recorded checkpoint, at each death of a sub-model's worker."""
     problems: list[str] = field(default_factory=list)
     """What was not as promised, in words."""
     kept: list[str] = field(default_factory=list)
@@ -99,7 +117,7 @@ def tally(entries: Sequence[JournalEntry], exercise: Exercise) -> Outcome:
     entries = entries[:over]
     _count_faults(outcome, entries)
     _count_deaths(outcome, entries, exercise)
-    _time_recoveries(outcome, entries)
+    time_recoveries(outcome, entries)
     outcome.acknowledged = sum(entry.what == "asked" for entry in entries)
     outcome.refused = sum(entry.what == "refused" for entry in entries)
     outcome.clock_jumps = sum(entry.what == "jumped" for entry in entries)
@@ -157,7 +175,7 @@ def _shot_with(pid: int, shot: dict[int, JournalEntry]) -> str | None:
     return _NAMES.get(own.role, own.role)
 
 
-def _time_recoveries(outcome: Outcome, entries: Sequence[JournalEntry]) -> None:
+def time_recoveries(outcome: Outcome, entries: Sequence[JournalEntry]) -> None:
     """From a worker's death to the first step of the next one of that run or hybrid.
 
     Not timed: a next one that died before, or a pause.
@@ -198,9 +216,9 @@ def judge(
 
     `promised` says what an uninterrupted training of so many epochs gives.
     """
-    entries, outcome, can_be_read = begin_judging(scene, exercise)
+    entries, outcome, can_be_read = begin_judging(scene, lambda entries: tally(entries, exercise))
     if can_be_read:
-        audit = StoreAudit(scene.home, run_id)
+        audit = StoreAudit(scene.url, run_id)
         judge_commands(outcome, audit, entries)
         judge_damage(outcome, audit, entries)
         if state == "completed":
@@ -211,25 +229,27 @@ def judge(
             _judge_downloads(outcome, scene, run_id, entries)
         else:
             outcome.problems.append(f"the run was left as {state}: {audit.states()}")
-    return end_judging(scene, exercise, outcome)
+    return end_judging(scene, exercise.number, outcome)
 
 
-def begin_judging(scene: Scene, exercise: Exercise) -> tuple[list[JournalEntry], Outcome, bool]:
-    """The journal of an exercise, its outcome so far, and whether its store can be read."""
+def begin_judging(
+    scene: Scene, count: Callable[[Sequence[JournalEntry]], Outcome]
+) -> tuple[list[JournalEntry], Outcome, bool]:
+    """The journal of an exercise, what `count` finds in it, and whether its store can be read."""
     entries = scene.journal.news()
-    outcome = tally(entries, exercise)
+    outcome = count(entries)
     outcome.exercises, outcome.stores_checked = 1, 1
-    wrong = readable(scene.database)
+    wrong = readable(scene.url)
     if wrong:
         outcome.unreadable_stores = 1
         outcome.problems.append(f"the store cannot be read: {wrong[0]}")
     return entries, outcome, not wrong
 
 
-def end_judging(scene: Scene, exercise: Exercise, outcome: Outcome) -> Outcome:
+def end_judging(scene: Scene, number: int, outcome: Outcome) -> Outcome:
     """Delete the folder of an exercise in which nothing went wrong; otherwise leave its problems there."""
     if outcome.problems:
-        outcome.problems = [f"exercise {exercise.number}: {problem}" for problem in outcome.problems]
+        outcome.problems = [f"exercise {number}: {problem}" for problem in outcome.problems]
         outcome.kept = [str(scene.folder)]
         (scene.folder / "problems.txt").write_text("\n".join(outcome.problems) + "\n", encoding="utf-8")
     else:

@@ -6,20 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unifiednn_core.base.failpoints import Fault
+from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.run import CheckpointSpec, LRSchedulerSpec, RunSpec, SubModelSpec
 
 EPOCHS: Mapping[str, int] = {"lenet": 15, "resnet": 8, "transformer": 8}
 STRETCHED: Mapping[str, int] = {name: epochs + 1 for name, epochs in EPOCHS.items()}
 """Epochs of a sub-model if one more is ordered during the training."""
 CHECKPOINT_STEPS = 8
-_NEVER_S = 24 * 3600.0
+NEVER_S = 24 * 3600.0
 _STEPS_PER_EPOCH = 23  # of the transformer: 1,437 digits in batches of 64
 
 
 def short_demo(demo: RunSpec, epochs: Mapping[str, int] = EPOCHS) -> RunSpec:
     """Cut the demo; on a CPU and with one thread, so that equal bits can be asked for."""
     parts = tuple(short(part, epochs[part.name]) for part in demo.submodels)
-    checkpoint = CheckpointSpec(every_s=_NEVER_S, every_steps=CHECKPOINT_STEPS)
+    checkpoint = CheckpointSpec(every_s=NEVER_S, every_steps=CHECKPOINT_STEPS)
     changes = {"name": "chaos", "device": "cpu", "threads": 1, "checkpoint": checkpoint, "submodels": parts}
     return demo.model_copy(update=changes)
 
@@ -249,7 +250,7 @@ class Exercise:
     """Processes that download all models once they are there."""
     arrivals: tuple[Errand, ...] = ()
     """Processes that submit; seconds count from the start of the exercise."""
-    mode: str = "pooled"
+    mode: PoolMode = "pooled"
     """What the server does with shared submissions."""
 
 

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,25 +22,26 @@ from tools.chaos.judge import (
     judge_commands,
     judge_damage,
     judge_training,
+    tally,
 )
-from tools.chaos.plan import CHECKPOINT_STEPS, Ask, Errand, Exercise
+from tools.chaos.plan import CHECKPOINT_STEPS, NEVER_S, Ask, Errand, Exercise
 from tools.chaos.pool_plan import BY_NAME, pool_exercise, submitted_in
+from tools.chaos.rows import asking, rows
 from tools.chaos.runner import PREPARATION_S, ExerciseRunner, ask, await_end
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, scene_of
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING
-from unifiednn_core.spec.pooling import Pooling
+from unifiednn_core.spec.pooling import Pooling, PoolMode
 from unifiednn_core.spec.run import CheckpointSpec, HybridSettings, PolicySpec
 from unifiednn_core.store import Store
 
 STUCK_S = 60.0
 """Nothing goes on any more if the history and the steps stay the same for so long."""
-_NEVER_S = 24 * 3600.0
 _FINAL = ("completed", "failed", "stopped")
-_NEWEST = "SELECT (SELECT max(id) FROM events), (SELECT max(rowid) FROM step_metrics), (SELECT count(*) FROM commands)"
+_NEWEST = "SELECT (SELECT max(id) FROM events), (SELECT count(*) FROM step_metrics), (SELECT count(*) FROM commands)"
 _STEPPED = """
 SELECT DISTINCT hybrid_id, run_id, submodel, attempt FROM step_metrics JOIN attempts USING (run_id, submodel, attempt)
-WHERE step_metrics.rowid > ?"""
+"""
 
 
 class PoolWatch:
@@ -56,7 +55,6 @@ class PoolWatch:
         self.contradictions: dict[str, None] = {}
         """What was found, in order."""
         self._newest: tuple[int | None, ...] = ()
-        self._rows = 0
         self._changed_at_s = time.monotonic()
         self._retried: set[str] = set()
         self._attempts: set[tuple[Any, ...]] = set()
@@ -64,18 +62,17 @@ class PoolWatch:
 
     def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]:
         """Notice what is new."""
-        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
-            [newest] = database.execute(_NEWEST)
-            states = dict(database.execute("SELECT id, state FROM runs WHERE shared"))
-            stepped = set(database.execute(_STEPPED, (self._rows,)))
-            failed = database.execute(
+        with asking(self._scene.url) as ask_store:
+            [newest] = ask_store(_NEWEST)
+            states = dict(ask_store("SELECT id, state FROM runs"))
+            stepped = set(ask_store(_STEPPED)) if newest != self._newest else set()
+            failed = ask_store(
                 "SELECT runs.name || '/' || submodels.name FROM submodels JOIN runs ON runs.id = run_id"
                 " WHERE submodels.state = 'failed' AND runs.state = 'failed'"
-            ).fetchall()
-        self.contradictions |= dict.fromkeys(pool_audit.contradictions(self._scene.database))
+            )
+        self.contradictions |= dict.fromkeys(pool_audit.contradictions(self._scene.url))
         if newest != self._newest:
             self._newest, self._changed_at_s = newest, time.monotonic()
-        self._rows = newest[1] or 0
         for (part,) in failed:
             if part not in self._retried and BY_NAME[part.partition("/")[0]].diverges:
                 self._retried.add(part)
@@ -125,7 +122,7 @@ def _trained(
         run_id = ids.get(f"{name}/{part}/{epochs}", "")
         if f"{run_id}/{part}" not in hashes:
             raise ToolFailed(f"{name} did not train alone; {scene.folder} has its logs.")
-        audit = StoreAudit(scene.home, run_id)
+        audit = StoreAudit(scene.url, run_id)
         windows = kept_windows(audit.windows(part), audit.begun_at(part))
         losses = {window.step: window.loss for window in windows}
         found[name, part, epochs] = Promise(hashes[f"{run_id}/{part}"], losses)
@@ -148,8 +145,7 @@ class _Run:
 
 
 def _runs(scene: Scene) -> list[_Run]:
-    with closing(sqlite3.connect(scene.database)) as database:
-        return [_Run(*row) for row in database.execute("SELECT id, name, state FROM runs")]
+    return [_Run(*row) for row in rows(scene.url, "SELECT id, name, state FROM runs")]
 
 
 class OfManyPeople:
@@ -184,18 +180,19 @@ class SettingOfManyPeople:
     def one(self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]) -> Outcome:
         """Carry out an exercise, and judge it."""
         scene = scene_of(self.folder, self.template, planned.number)
-        _set_pooling(scene, planned)
-        pool_audit.watch(scene.database)
+        set_pooling(scene, planned.mode)
+        pool_audit.watch(scene.url)
         watch = PoolWatch(scene)
         state = ExerciseRunner(forks, scene, watch, planned, abandoned).run()
         return _judge(forks, scene, planned, state, watch, self.alone)
 
 
-def _set_pooling(scene: Scene, planned: Exercise) -> None:
-    checkpoint = CheckpointSpec(every_s=_NEVER_S, every_steps=CHECKPOINT_STEPS)
+def set_pooling(scene: Scene, mode: PoolMode) -> None:
+    """Say what the server does with shared submissions."""
+    checkpoint = CheckpointSpec(every_s=NEVER_S, every_steps=CHECKPOINT_STEPS)
     hybrid = HybridSettings(policy=PolicySpec.model_validate({"name": "fair", "turn_s": 0.1}), checkpoint=checkpoint)
-    pooling = Pooling.model_validate({"mode": planned.mode, "gather_s": 1.5, "gather_n": 2, "hybrid": hybrid})
-    store = Store.open(scene.home)
+    pooling = Pooling.model_validate({"mode": mode, "gather_s": 1.5, "gather_n": 2, "hybrid": hybrid})
+    store = Store(scene.url)
     store.hybrids.set_pooling(pooling, by="")
     store.close()
 
@@ -204,16 +201,17 @@ def _judge(
     forks: ForkServerClient, scene: Scene, planned: Exercise, state: str, watch: PoolWatch, alone: Alone
 ) -> Outcome:
     """Judge an exercise that was left in `state`; deletes its folder if nothing went wrong."""
-    entries, outcome, can_be_read = begin_judging(scene, planned)
+    entries, outcome, can_be_read = begin_judging(scene, lambda entries: tally(entries, planned))
     if can_be_read:
-        _judge_rows(outcome, scene, state, watch)
-        _judge_runs(outcome, forks, scene, entries, alone)
-    return end_judging(scene, planned, outcome)
+        judge_rows(outcome, scene, state, watch)
+        judge_runs(outcome, forks, scene, entries, alone)
+    return end_judging(scene, planned.number, outcome)
 
 
-def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) -> None:
-    found = [*pool_audit.found(scene.database), *watch.contradictions, *pool_audit.contradictions(scene.database)]
-    held = pool_audit.still_held(scene.database)
+def judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) -> None:
+    """Hybrids, runs and sub-models that contradict each other, and what has not ended."""
+    found = [*pool_audit.found(scene.url), *watch.contradictions, *pool_audit.contradictions(scene.url)]
+    held = pool_audit.still_held(scene.url)
     found = list(dict.fromkeys([*found, *held]))
     outcome.contradictions += len(found)
     outcome.problems += found
@@ -221,19 +219,20 @@ def _judge_rows(outcome: Outcome, scene: Scene, state: str, watch: PoolWatch) ->
         outcome.recovered = 1
     else:
         outcome.problems.append(f"nothing went on; it was left as {state}")
-    with closing(sqlite3.connect(scene.database)) as database:
-        [(outcome.hybrids,)] = database.execute("SELECT count(*) FROM hybrids WHERE shared AND attempt > 0")
+    with asking(scene.url) as ask_store:
+        [(outcome.hybrids,)] = ask_store("SELECT count(*) FROM hybrids WHERE shared AND attempt > 0")
         several = (
             "SELECT attempts.hybrid_id FROM attempts JOIN submodels ON (submodels.run_id, name) = (attempts.run_id,"
             " submodel) GROUP BY attempts.hybrid_id HAVING count(DISTINCT owner) > 1"
         )
-        [(outcome.shared_hybrids,)] = database.execute(f"SELECT count(*) FROM ({several})")
-        [(outcome.moves,)] = database.execute("SELECT count(*) FROM events WHERE code = 'left'")
+        [(outcome.shared_hybrids,)] = ask_store(f"SELECT count(*) FROM ({several}) AS several")
+        [(outcome.moves,)] = ask_store("SELECT count(*) FROM events WHERE code = 'left'")
 
 
-def _judge_runs(
+def judge_runs(
     outcome: Outcome, forks: ForkServerClient, scene: Scene, entries: list[JournalEntry], alone: Alone
 ) -> None:
+    """What people submitted and ordered, and what came of it."""
     runs, hashes = {run.id: run for run in _runs(scene)}, check(forks, scene)
     submitted = {entry.run_id for entry in entries if entry.what == "done" and entry.text.startswith("submit")}
     lost = submitted - runs.keys()
@@ -242,7 +241,7 @@ def _judge_runs(
     outcome.acknowledged += len(submitted)
     promises = alone.promises(forks, (one for run in runs.values() for one in _wanted(scene, run)))
     for run in runs.values():
-        audit, about = StoreAudit(scene.home, run.id), [entry for entry in entries if entry.run_id == run.id]
+        audit, about = StoreAudit(scene.url, run.id), [entry for entry in entries if entry.run_id == run.id]
         outcome.submissions += 1
         before = len(outcome.problems)
         judge_commands(outcome, audit, [entry for entry in about if entry.what == "asked"])
@@ -260,5 +259,5 @@ def _judge_runs(
 
 def _wanted(scene: Scene, run: _Run) -> list[tuple[str, str, int]]:
     """What the networks of a run are held against; of one epoch more, if a person asked for it."""
-    totals, asked = StoreAudit(scene.home, run.id).totals(), BY_NAME[run.name].epochs
+    totals, asked = StoreAudit(scene.url, run.id).totals(), BY_NAME[run.name].epochs
     return [(run.name, name, count) for name, (count, *_) in totals.items() if count - asked[name] in (0, 1)]

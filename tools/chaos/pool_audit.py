@@ -3,11 +3,10 @@
 Triggers in the store see each write; `contradictions` looks at what is committed.
 """
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+
+from tools.chaos.rows import change, rows
 
 _ENDED = ("completed", "stopped", "failed", "interrupted")
 _FOUND = "INSERT INTO chaos_found (what) VALUES"
@@ -71,30 +70,25 @@ class Part:
         return self.state not in _ENDED
 
 
-def watch(database: Path) -> None:
-    """Let a store note each write that must not be, and how states and places change."""
-    with closing(sqlite3.connect(database)) as connection, connection:
-        for statement in _WATCHES:
-            connection.execute(statement)
+def watch(url: str) -> None:
+    """Let a SQLite store note each write that must not be, and how states and places change."""
+    change(url, *_WATCHES)
 
 
-def found(database: Path) -> list[str]:
+def found(url: str) -> list[str]:
     """What the triggers noted, each once."""
-    with closing(sqlite3.connect(database)) as connection:
-        return [what for (what,) in connection.execute("SELECT DISTINCT what FROM chaos_found LIMIT 20")]
+    return [what for (what,) in rows(url, "SELECT DISTINCT what FROM chaos_found LIMIT 20")]
 
 
-def contradictions(database: Path) -> list[str]:
+def contradictions(url: str) -> list[str]:
     """What does not fit together in the committed rows of shared runs and hybrids."""
     query = """
         SELECT run_id, runs.state, submodels.name, submodels.state, hybrid_id, submodels.leaving IS NOT NULL,
                hybrids.shared, hybrids.heartbeat_at_s IS NOT NULL, hybrids.ended_at_s IS NOT NULL
         FROM submodels JOIN runs ON runs.id = run_id LEFT JOIN hybrids ON hybrids.id = hybrid_id WHERE runs.shared"""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        rows = connection.execute(query).fetchall()
     parts = [
         Part(run_id, run, name, state, hybrid_id, bool(leaving), shared, bool(held), bool(ended))
-        for run_id, run, name, state, hybrid_id, leaving, shared, held, ended in rows
+        for run_id, run, name, state, hybrid_id, leaving, shared, held, ended in rows(url, query)
     ]
     runs: dict[str, list[Part]] = {}
     for part in parts:
@@ -136,8 +130,7 @@ def _of_run(parts: list[Part]) -> Iterator[str]:
         yield "is interrupted, though all recover"
 
 
-def still_held(database: Path) -> list[str]:
+def still_held(url: str) -> list[str]:
     """Hybrids that hold a device, or have not ended, though nothing is left to train."""
     query = "SELECT id, device FROM hybrids WHERE heartbeat_at_s IS NOT NULL OR (shared AND ended_at_s IS NULL)"
-    with closing(sqlite3.connect(database)) as connection:
-        return [f"hybrid {hybrid_id} still has {device}" for hybrid_id, device in connection.execute(query)]
+    return [f"hybrid {hybrid_id} still has {device}" for hybrid_id, device in rows(url, query)]

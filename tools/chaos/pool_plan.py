@@ -18,10 +18,12 @@ class Submission:
     epochs: Mapping[str, int]
     diverges: bool = False
     """It fails at first, until a person retries it with a smaller learning rate."""
+    private: bool = False
+    """It trains in a hybrid of its own."""
 
     def seed(self, part: str) -> int:
         """Seed of one of its networks; no two of all submissions are equal, so that swapped ones are noticed."""
-        return 1 + 10 * [one.name for one in SUBMISSIONS].index(self.name) + sorted(self.epochs).index(part)
+        return 1 + 10 * list(BY_NAME).index(self.name) + sorted(self.epochs).index(part)
 
 
 SUBMISSIONS = (
@@ -34,7 +36,23 @@ SUBMISSIONS = (
 )
 TEAM = ("ana", "ben", "cleo")
 """Who may share a process; dora is in no team."""
-BY_NAME = {one.name: one for one in SUBMISSIONS}
+ON_CLUSTER = (
+    Submission("ana's small lenet", "ana", {"lenet": 5}),
+    Submission("ben's own lenet", "ben", {"lenet": 4}, private=True),
+    Submission("cleo's small pair", "cleo", {"lenet": 3, "transformer": 2}),
+    Submission("dora's small lenet", "dora", {"lenet": 4}),
+    Submission("ana's small transformer", "ana", {"transformer": 3}),
+    Submission("ben's small mistake", "ben", {"lenet": 3}, diverges=True),
+    Submission("cleo's own resnet", "cleo", {"resnet": 3}, private=True),
+    Submission("dora's small pair", "dora", {"lenet": 3, "resnet": 2}),
+)
+"""Smaller ones, for the drill on a cluster."""
+LONG = (
+    Submission("erik's long lenet", "erik", {"lenet": 160}),
+    Submission("erik's own long lenet", "erik", {"lenet": 161}, private=True),
+)
+"""Long enough for something to happen in the middle."""
+BY_NAME = {one.name: one for one in (*SUBMISSIONS, *ON_CLUSTER, *LONG)}
 ROUNDS = 12
 FEW = 3
 """Submissions of an exercise of few rounds."""

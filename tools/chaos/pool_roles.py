@@ -3,15 +3,14 @@
 import json
 import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tools.chaos.plan import short
+from tools.chaos.plan import CHECKPOINT_STEPS, NEVER_S, short
 from tools.chaos.pool_plan import BY_NAME, TEAM, Submission
+from tools.chaos.rows import change, rows
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, What
 from tools.chaos.serving import (
     POLL_S,
@@ -27,7 +26,7 @@ from unifiednn_core.base.errors import BadInput, IllegalTransition, NotFound
 from unifiednn_core.base.paths import SHARED_RUN
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.run import CheckpointSpec, RunSpec
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.schema import Base, RunRow, SubModelRow
 
@@ -35,7 +34,8 @@ HOPELESS = 1e30
 """A learning rate with which a network diverges."""
 DRAINED_WITHIN_S = 3.0
 _LEARNING_RATE = 0.05
-_EMPTIED = ("submodels", "runs", "events")
+REFUSED = 2
+_EMPTIED = ("submodels", "runs", "hybrids", "events")
 
 
 def spec_of(demo: RunSpec, one: Submission) -> RunSpec:
@@ -47,7 +47,11 @@ def spec_of(demo: RunSpec, one: Submission) -> RunSpec:
             rate = {"learning_rate": HOPELESS} if one.diverges else {}
             hyperparameters = cut.hyperparameters.model_copy(update={"seed": one.seed(part.name), **rate})
             parts.append(cut.model_copy(update={"owner": one.owner, "hyperparameters": hyperparameters}))
-    return RunSpec(name=one.name, device="cpu", threads=1, hybrid="shared", submodels=tuple(parts))
+    spec = RunSpec(name=one.name, device="cpu", threads=1, hybrid="shared", submodels=tuple(parts))
+    if not one.private:
+        return spec
+    checkpoint = CheckpointSpec(every_s=NEVER_S, every_steps=CHECKPOINT_STEPS)
+    return spec.model_copy(update={"hybrid": "private", "checkpoint": checkpoint})
 
 
 def prepare(scene: Scene, request: ForkRequest) -> int:
@@ -61,9 +65,7 @@ def prepare(scene: Scene, request: ForkRequest) -> int:
         run, rows = service.store.runs.get(service.runs.submit(spec_of(demo, BY_NAME[name])))
         checked[name] = {"run": _columns(run), "rows": [_columns(row) for row in rows]}
     _checked(scene).write_text(json.dumps(checked), encoding="utf-8")
-    with closing(sqlite3.connect(scene.database)) as database, database:
-        for table in _EMPTIED:
-            database.execute(f"DELETE FROM {table}")
+    change(scene.url, *(f"DELETE FROM {table}" for table in _EMPTIED))
     service.store.people.set_sharing(Sharing.TEAM, by="")
     for person in TEAM:
         service.store.people.give_team(person, "drill", by="")
@@ -116,7 +118,11 @@ def _rows(scene: Scene, name: str, run_id: str) -> tuple[RunRow, list[SubModelRo
 
 def people(scene: Scene, request: ForkRequest, socket_path: Path) -> int:
     """Ask for one thing after the other, and write down each that was acknowledged, after it was."""
-    service = persistently(lambda: open_service(scene, ForkLauncher(scene, socket_path)))
+    try:
+        service = persistently(lambda: open_service(scene, ForkLauncher(scene, socket_path)))
+    except BadInput as error:  # there is no store to be had now
+        print(error, flush=True)  # noqa: T201
+        return REFUSED
     for place, (verb, whom, value) in enumerate(request.asks, request.first):
 
         def tell(what: What, text: str, run_id: str = "", command: int | None = None, number: int = place) -> None:
@@ -159,15 +165,15 @@ _OF_RUN: Mapping[str, _Do] = {
 
 
 def _run_called(scene: Scene, name: str) -> str:
-    with closing(sqlite3.connect(scene.database)) as database:
-        found = database.execute("SELECT id FROM runs WHERE name = ? ORDER BY created_at_s", (name,)).fetchone()
-    if found is None:
+    found = rows(scene.url, "SELECT id FROM runs WHERE name = ? ORDER BY created_at_s", name)
+    if not found:
         raise NotFound(f"{name} has not been submitted yet.")
-    return str(found[0])
+    return str(found[0][0])
 
 
 def _submit(service: Service, scene: Scene, whom: str, _: Any) -> str:
-    run, rows = _rows(scene, whom, f"{SHARED_RUN}{stamp(RealClock().utc_s())}-{secrets.token_hex(4)}")
+    kind = "" if BY_NAME[whom].private else SHARED_RUN
+    run, rows = _rows(scene, whom, f"{kind}{stamp(RealClock().utc_s())}-{secrets.token_hex(4)}")
     service.store.runs.add((run, rows))
     return run.id
 

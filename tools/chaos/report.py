@@ -11,6 +11,13 @@ from unifiednn_core.base.failpoints import ACTIONS, POINTS
 BEGIN, END = "<!-- chaos:begin -->", "<!-- chaos:end -->"
 POOLED_BEGIN, POOLED_END = "<!-- pooled:begin -->", "<!-- pooled:end -->"
 SHOWN_PROBLEMS = 50
+LASTING = {
+    "stop": "hosts stopped for a while (SIGSTOP)",
+    "split": "networks split between a host and the database",
+    "locked": "times that the store was locked",
+    "files": "times that files could not be reached",
+}
+"""Faults of a cluster that kill nobody."""
 PLACEMENT = "placement."
 """Beginning of the points that only shared hybrids pass."""
 _ACTION_NAMES = {"sigkill": "SIGKILL", "sigterm": "SIGTERM", "disk_full": "disk full", "read_only": "read-only disk",
@@ -55,6 +62,7 @@ def document(outcome: Outcome, *, asked: Mapping[str, Any], elapsed_s: float) ->
             for place in _places(outcome)
         ],
         **({"pooled": _pooled(outcome)} if outcome.submissions else {}),
+        **({"cluster": _of_cluster(outcome, asked["database"])} if "database" in asked else {}),
         "problems": outcome.problems[:SHOWN_PROBLEMS],
         "kept": outcome.kept,
     }
@@ -65,6 +73,14 @@ def _pooled(outcome: Outcome) -> dict[str, int]:
     return {name: getattr(outcome, name) for name in names}
 
 
+def _of_cluster(outcome: Outcome, database: str) -> dict[str, Any]:
+    names = ("claims", "double_claims", "lost_checkpoints", "late_writes", "left_over", "unreadable_pages",
+             "strange_errors", "gave_up")  # fmt: skip
+    lasting = {kind: outcome.lasting[kind] for kind in LASTING}
+    figures = {name: getattr(outcome, name) for name in names}
+    return {"database": database, "lasting": lasting, **figures, "unsaved_s": _spread(outcome.unsaved_s)}
+
+
 def result_rows(found: Document) -> list[Row]:
     """What was found, beside what was promised."""
     commands, steps, stores = found["commands"], found["steps"], found["stores"]
@@ -72,6 +88,7 @@ def result_rows(found: Document) -> list[Row]:
     return [
         ("processes killed", f"{found['kills']:,}", ""),
         *(_pooled_rows(found["pooled"]) if "pooled" in found else []),
+        *(_cluster_rows(found["cluster"]) if "cluster" in found else []),
         ("trainings, each with faults throughout", f"{found['exercises']:,}", ""),
         ("trainings that completed without help", f"{found['recovered']:,}", "all"),
         ("acknowledged commands lost", f"{commands['lost']} of {commands['acknowledged']:,}", "0"),
@@ -103,9 +120,25 @@ def _pooled_rows(pooled: Mapping[str, int]) -> list[Row]:
     ]
 
 
+def _cluster_rows(cluster: Mapping[str, Any]) -> list[Row]:
+    lasting, double = cluster["lasting"], f"{cluster['double_claims']} of {cluster['claims']:,}"
+    return [
+        *((LASTING[kind], f"{lasting[kind]:,}", "") for kind in LASTING if lasting[kind]),
+        ("processes that ended because they had lost their hybrid or the store", f"{cluster['gave_up']:,}", ""),
+        ("two hybrids on one device, or two workers of one hybrid", double, "0"),
+        ("recorded checkpoints that were lost", f"{cluster['lost_checkpoints']}", "0"),
+        ("steps recorded by an attempt that was over", f"{cluster['late_writes']}", "0"),
+        ("processes and claims left behind", f"{cluster['left_over']}", "0"),
+        ("stores that pages cannot read", f"{cluster['unreadable_pages']}", "0"),
+        ("errors in logs that no fault explains", f"{cluster['strange_errors']}", "0"),
+    ]
+
+
 def time_rows(found: Document) -> list[Row]:
     """How long recovery took, and what it cost: count, median, 95th percentile, most."""
+    unsaved_s = found["cluster"]["unsaved_s"] if "cluster" in found else None
     return [
+        *([("since the last checkpoint, at a death", *_seconds(unsaved_s))] if unsaved_s else []),
         ("recovery, worker forked", *_seconds(found["recovery_s"])),
         ("recovery, worker a new interpreter", *_seconds(found["fresh_recovery_s"])),
         (f"steps trained again (checkpoint every {found['checkpoint_every_steps']})", *_counts(found["redone_steps"])),
@@ -138,9 +171,17 @@ def markdown(found: Document) -> str:
     return "\n\n".join(parts)
 
 
+def markers(found: Document) -> tuple[str, str]:
+    """The lines between which a result stands."""
+    if "cluster" in found:
+        name = f"cluster-{found['cluster']['database']}"
+        return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    return (POOLED_BEGIN, POOLED_END) if "pooled" in found else (BEGIN, END)
+
+
 def with_table(page: str, found: Document) -> str:
     """A page with its table made anew; raises `ValueError` if it has no place for it."""
-    first, last = (POOLED_BEGIN, POOLED_END) if "pooled" in found else (BEGIN, END)
+    first, last = markers(found)
     before, begin, rest = page.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:

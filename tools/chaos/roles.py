@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.chaos import faults, pool_roles
+from tools.chaos.cluster import roles as cluster
 from tools.chaos.faults import spoil
 from tools.chaos.plan import short_demo
 from tools.chaos.scene import ForkRequest, JournalEntry, Role, Scene, What
@@ -74,7 +75,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 def role_of(request: ForkRequest) -> Role:
     """Who a request brings up."""
     match request.do:
-        case "worker" | "server" | "commands" as role:
+        case "worker" | "server" | "agent" | "commands" as role:
             return role
         case "people":
             return "commands"
@@ -84,7 +85,9 @@ def role_of(request: ForkRequest) -> Role:
 
 def play(request: ForkRequest, socket_path: Path) -> int:
     """Be the process that a request asks for; returns its exit code."""
-    scene = Scene(Path(request.folder))
+    scene = Scene(Path(request.folder), request.host)
+    os.environ.update(scene.settings)
+    cluster.settle()
     _settle(scene.home.log(request.run_id) if request.do == "worker" else scene.log(request.do))
     if request.do == "worker" and request.damage:
         _damage(scene, request)
@@ -185,4 +188,7 @@ _PARTS: Mapping[str, Callable[[Scene, ForkRequest, Path], int]] = {
     "prepare_alone": lambda scene, request, _: pool_roles.prepare_alone(scene, request),
     "people": lambda scene, request, path: pool_roles.people(scene, request, path),
     "check_pool": lambda scene, request, _: pool_roles.check(scene),
+    "agent": lambda scene, request, path: cluster.serve_host(scene, path),
+    "share_files": lambda scene, request, _: cluster.share_files(scene),
+    "read_pages": lambda scene, request, _: cluster.read_pages(scene),
 }

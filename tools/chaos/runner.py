@@ -4,24 +4,25 @@ import heapq
 import itertools
 import shutil
 import signal
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tools.chaos import faults
 from tools.chaos.audit import Promise, StoreAudit, kept_windows
 from tools.chaos.fork_server import ForkServerClient, fork_server
 from tools.chaos.judge import Outcome, Promises, check, judge
 from tools.chaos.plan import EPOCHS, Errand, Exercise, Round, exercise
+from tools.chaos.rows import NotOpenNow, asking
+from tools.chaos.rows import rows as all_rows
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, named, scene_of
 from tools.machine import ToolFailed
 from unifiednn_core.base.failpoints import Fault
@@ -62,9 +63,9 @@ class RunWatch:
 
     def look(self, workers: Iterable[int]) -> Iterator[JournalEntry]:
         """Notice what is new."""
-        with closing(sqlite3.connect(f"file:{self._scene.database}?mode=ro", uri=True)) as database:
-            [(state,)] = database.execute("SELECT state FROM runs WHERE id = ?", (self.run_id,))
-            [(rows,)] = database.execute("SELECT coalesce(max(rowid), 0) FROM step_metrics")
+        with asking(self._scene.url) as ask_store:
+            [(state,)] = ask_store("SELECT state FROM runs WHERE id = ?", self.run_id)
+            [(rows,)] = ask_store("SELECT coalesce(max(rowid), 0) FROM step_metrics")
         if state != self.state and self.state != "left alone":
             self.state, self._state_since_s = state, time.monotonic()
             if state == "paused":
@@ -122,7 +123,7 @@ class ExerciseRunner:
                 heapq.heappop(self._deeds)[2]()
             if time.monotonic() >= self._next_look_s:
                 self._next_look_s = time.monotonic() + LOOK_S
-                with suppress(sqlite3.OperationalError):  # the store is not open now
+                with suppress(NotOpenNow):  # the store is not open now
                     for entry in self._watch.look(self._workers):
                         self._journal.write(entry)
                 while self._watch.errands:
@@ -264,44 +265,48 @@ class References:
             return dict(self._promises)
 
 
-class Drill(Protocol):
+Planned = TypeVar("Planned")
+Taken = TypeVar("Taken", contravariant=True)
+
+
+class Drill(Protocol[Planned]):
     """What exercises are made of."""
 
     settings: Mapping[str, str]
     """Environment of all processes."""
 
-    def plan(self, seed: int, number: int, rounds: int) -> Exercise: ...  # noqa: D102
+    def plan(self, seed: int, number: int, rounds: int) -> Planned: ...  # noqa: D102
 
-    def prepare(self, forks: ForkServerClient, folder: Path) -> "Setting": ...  # noqa: D102
+    def prepare(self, forks: ForkServerClient, folder: Path) -> "Setting[Planned]": ...  # noqa: D102
 
 
-class Setting(Protocol):
+class Setting(Protocol[Taken]):
     """What all exercises of a drill begin with."""
 
-    def one(  # noqa: D102
-        self, forks: ForkServerClient, planned: Exercise, abandoned: Callable[[], bool]
-    ) -> Outcome: ...
+    def one(self, forks: ForkServerClient, planned: Taken, abandoned: Callable[[], bool]) -> Outcome: ...  # noqa: D102
 
 
 def run_exercises(
     folder: Path,
-    drill: Drill,
+    drill: Drill[Planned],
     *,
     seed: int,
     kills: int,
     rounds: int,
     lanes: int,
     on_progress: Callable[[Outcome], None],
+    limit_s: float | None = None,
 ) -> Outcome:
     """Kill at least `kills` processes, in exercises of `rounds` workers. Raises `ToolFailed`.
 
-    Calls `on_progress` with the sums after each exercise.
+    Calls `on_progress` with the sums after each exercise. With `limit_s`, no exercise begins after so long; fewer kills
+    are no failure then.
     """
     total, lock, numbers = Outcome(), threading.Lock(), itertools.count()
     enough, abandoned = threading.Event(), threading.Event()
-    deadline_s = time.monotonic() + max(LEAST_LIMIT_S, LIMIT_S_PER_KILL * kills)
+    deadline_s = time.monotonic() + (limit_s or max(LEAST_LIMIT_S, LIMIT_S_PER_KILL * kills))
 
-    def lane(forks: ForkServerClient, setting: Setting) -> None:
+    def lane(forks: ForkServerClient, setting: Setting[Planned]) -> None:
         while not enough.is_set() and not abandoned.is_set():
             outcome = setting.one(forks, drill.plan(seed, next(numbers), rounds), abandoned.is_set)
             with lock:
@@ -323,7 +328,7 @@ def run_exercises(
         except BaseException:  # one lane failed, or Ctrl-C: stop all
             abandoned.set()
             raise
-    if total.kills < kills:
+    if total.kills < kills and limit_s is None:
         total.problems.append(f"time ran out after {total.kills} of {kills} kills")
     return total
 
@@ -342,7 +347,7 @@ class OfOneRun:
         scene = Scene(folder / "template")
         scene.folder.mkdir(parents=True)
         await_end(forks, scene, ask(forks, "prepare", scene))
-        run_id = _run_id(scene.database)
+        run_id = _run_id(scene.url)
         return SettingOfOneRun(folder, scene.home.root, run_id, References(folder, scene.home.root, run_id))
 
 
@@ -364,9 +369,9 @@ class SettingOfOneRun:
 
 def _promises(forks: ForkServerClient, scene: Scene, epochs: Mapping[str, int]) -> dict[tuple[str, int], Promise]:
     """Train uninterrupted, by the local launcher as an operator does, and note what comes out."""
-    run_id = _run_id(scene.database)
+    run_id = _run_id(scene.url)
     server = ask(forks, "baseline", scene, run_id=run_id)
-    audit, deadline_s = StoreAudit(scene.home, run_id), time.monotonic() + PREPARATION_S
+    audit, deadline_s = StoreAudit(scene.url, run_id), time.monotonic() + PREPARATION_S
     while (state := audit.states()[None]) not in ("completed", "failed") and time.monotonic() < deadline_s:
         time.sleep(0.1)
     forks.ask(ForkRequest(do="kill", pid=server, signal=9))
@@ -396,7 +401,6 @@ def await_end(forks: ForkServerClient, scene: Scene, pid: int) -> None:
         raise ToolFailed(f"The demo could not be submitted; the logs in {scene.folder} say why.")
 
 
-def _run_id(database: Path) -> str:
-    with closing(sqlite3.connect(database)) as connection:
-        [(run_id,)] = connection.execute("SELECT id FROM runs")
+def _run_id(url: str) -> str:
+    [(run_id,)] = all_rows(url, "SELECT id FROM runs")
     return str(run_id)

@@ -5,12 +5,14 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tools.chaos.rows import SQLITE
 from unifiednn_core.base.failpoints import Fault
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import DATABASE_SETTING, Home
 
 What = Literal[
     "started",
@@ -25,9 +27,10 @@ What = Literal[
     "refused",
     "done",
     "downloaded",
+    "fault",
     "over",
 ]
-Role = Literal["worker", "server", "commands", "check", "test"]
+Role = Literal["worker", "server", "agent", "commands", "check", "test"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class JournalEntry:
     """Id in the store of what was asked and acknowledged."""
     run_id: str = ""
     """Run of a command; of a worker that of its hybrid."""
+    host: str = ""
+    """Of a cluster."""
 
 
 class Journal:
@@ -82,19 +87,44 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Folder of one exercise."""
+    """Folder of one exercise, as one of its hosts sees it."""
 
     folder: Path
+    host: str = ""
+    """Of a cluster; empty for the machine of the server."""
 
     @property
     def home(self) -> Home:
         """Its own home; never that of the operator."""
-        return Home(self.folder / "home")
+        return Home(self.place / "home")
+
+    @property
+    def place(self) -> Path:
+        """Folder of the host."""
+        return self.folder / f"host-{self.host}" if self.host else self.folder
+
+    @property
+    def environment(self) -> Path:
+        """Settings of the processes of this host, a JSON object."""
+        return self.place / "environment.json"
 
     @property
     def database(self) -> Path:
         """The store of that home."""
         return self.home.database
+
+    @property
+    def url(self) -> str:
+        """Address of the store, as this host knows it."""
+        return self.settings.get(DATABASE_SETTING) or f"{SQLITE}{self.database}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the processes of this host have in their environment."""
+        found: dict[str, str] = {}
+        if self.environment.exists():
+            found = json.loads(self.environment.read_text(encoding="utf-8"))
+        return found
 
     @property
     def journal(self) -> Journal:
@@ -112,13 +142,18 @@ class Scene:
         return self.folder / "downloads"
 
     @property
+    def blobs(self) -> Path:
+        """What the hosts of a cluster share."""
+        return self.folder / "blobs"
+
+    @property
     def hashes(self) -> Path:
         """What the trained models read back as."""
         return self.folder / "hashes.json"
 
     def log(self, role: str) -> Path:
         """What the processes of a role print."""
-        return self.folder / f"{role}.log"
+        return self.place / f"{role}.log"
 
 
 PATIENCE_S = 60.0
@@ -131,10 +166,12 @@ class ForkRequest:
 
     do: Literal[
         "prepare", "baseline", "worker", "server", "commands", "check", "next_worker", "no_plans", "kill", "code",
-        "prepare_pool", "prepare_alone", "people", "check_pool",
+        "prepare_pool", "prepare_alone", "people", "check_pool", "agent", "signal_host", "read_pages", "share_files",
     ]  # fmt: skip
     folder: str = ""
     """Of the scene."""
+    host: str = ""
+    """Of a cluster, on which the process runs."""
     run_id: str = ""
     number: int = -1
     pid: int = 0

@@ -1,16 +1,15 @@
 """A service as the processes of an exercise open it: its workers are forks, and nobody is to blame for their deaths."""
 
-import sqlite3
 import time
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import safetensors.torch
 from sqlalchemy.exc import OperationalError
 
+from tools.chaos.rows import asking, rows
 from tools.chaos.scene import ForkRequest, Scene, ask
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.formats.weights import state_sha256
@@ -36,7 +35,9 @@ class ForkLauncher:
 
     def start(self, run_id: str, threads: int, mode: str) -> int | None:
         """Start the worker of a run; the fork server already knows its plan."""
-        request = ForkRequest(do="worker", folder=str(self._scene.folder), run_id=run_id, threads=threads)
+        request = ForkRequest(
+            do="worker", folder=str(self._scene.folder), host=self._scene.host, run_id=run_id, threads=threads
+        )
         pid = ask(self._socket_path, request)
         if pid is not None:
             self._pids[run_id] = pid
@@ -76,13 +77,14 @@ def await_pause(scene: Scene, run_id: str, submodel: str | None) -> None:
     """Wait until what was paused rests; a resume is refused before."""
     deadline_s = time.monotonic() + PATIENCE_S
     waiting = (
-        "SELECT count(*) FROM commands WHERE run_id = ? AND submodel IS ? AND verb = 'pause' AND applied_at_s IS NULL"
+        "SELECT count(*) FROM commands WHERE run_id = ? AND coalesce(submodel, '') = ? AND verb = 'pause'"
+        " AND applied_at_s IS NULL"
     )
     ended = {state.value for state in ENDED - {State.INTERRUPTED}}
-    with closing(sqlite3.connect(scene.database)) as database:
+    with asking(scene.url) as ask_store:
         while time.monotonic() < deadline_s:
-            [(state,)] = database.execute("SELECT state FROM runs WHERE id = ?", (run_id,))
-            [(open_pauses,)] = database.execute(waiting, (run_id, submodel))
+            [(state,)] = ask_store("SELECT state FROM runs WHERE id = ?", run_id)
+            [(open_pauses,)] = ask_store(waiting, run_id, submodel or "")
             if not open_pauses or state in ended:
                 return
             time.sleep(POLL_S)
@@ -90,15 +92,14 @@ def await_pause(scene: Scene, run_id: str, submodel: str | None) -> None:
 
 def newest_command(scene: Scene, run_id: str) -> int | None:
     """Id of the last command of a run."""
-    with closing(sqlite3.connect(scene.database)) as database:
-        [(newest,)] = database.execute("SELECT max(id) FROM commands WHERE run_id = ?", (run_id,))
+    [(newest,)] = rows(scene.url, "SELECT max(id) FROM commands WHERE run_id = ?", run_id)
     return None if newest is None else int(newest)
 
 
 def open_service(scene: Scene, launcher: Launcher) -> Service:
     """Open the home of a scene."""
     home, real = scene.home.create(), RealClock()
-    store = Store.open(home, real)
+    store = Store(scene.url, real)
     return Service(home, store, Supervisor(store, launcher, real, limits=LIMITS), real)
 
 

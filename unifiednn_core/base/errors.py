@@ -3,6 +3,7 @@
 A `Finding` holds these as values; pages, command line and JSON documents each show them in their own way.
 """
 
+import errno
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -82,6 +83,30 @@ class OtherKind(BadCheckpoint):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.differences,)
+
+
+class BlobLost(UnifiedNNError, RuntimeError):
+    """A file that several hosts share is missing where they keep it, or damaged. The message names it."""
+
+    def __init__(self, message: str, remedy: str = "Import the file again, or put it back from a backup."):
+        self.remedy = remedy
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.remedy)
+
+
+class BlobsUnreachable(UnifiedNNError, OSError):
+    """The place where several hosts keep their files cannot be reached or written now; try again."""
+
+    def __init__(self, problem: str):
+        super().__init__(errno.EIO, problem)
+
+    def __str__(self) -> str:
+        return self.strerror or ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.strerror,)
 
 
 class ContractBroken(UnifiedNNError, RuntimeError):
@@ -195,6 +220,17 @@ class UploadConflict(UnifiedNNError, RuntimeError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.offset_bytes)
+
+
+class Fenced(UnifiedNNError, RuntimeError):
+    """A worker wrote for a hybrid that it has no longer: it ended, or another worker has it."""
+
+    def __init__(self, hybrid_id: str, attempt: int):
+        self.hybrid_id, self.attempt = hybrid_id, attempt
+        super().__init__(f"Attempt {attempt} has lost the hybrid {hybrid_id}. It writes nothing more, and ends.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.hybrid_id, self.attempt)
 
 
 class WrongSchema(UnifiedNNError, RuntimeError):

@@ -78,6 +78,16 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def end_of(file: Path, most_bytes: int) -> str:
+    """The end of a text file, whole lines of at most so many bytes. Raises `OSError`."""
+    with file.open("rb") as opened:
+        size_bytes = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size_bytes - most_bytes))
+        text = opened.read(most_bytes).decode("utf-8", errors="replace")
+    text = text if size_bytes <= most_bytes else text.partition("\n")[2]
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
 @contextmanager
 def holding(folder: Path, *, alone: bool = False) -> Iterator[None]:
     """Hold a folder together with others, or `alone`, across processes; waits for those who hold it otherwise."""

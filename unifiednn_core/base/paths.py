@@ -12,9 +12,12 @@ SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
+BLOBS_SETTING = "UNIFIEDNN_BLOBS"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
 """First letters of ids; those of private runs begin with a digit."""
 CPU_DEVICES_SETTING = "UNIFIEDNN_CPU_DEVICES"
+DEVICES_SETTING = "UNIFIEDNN_DEVICES"
+NO_DEVICE = "none"
 MOST_CPU_DEVICES = 64
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -33,6 +36,12 @@ def worker_sandbox_is_on() -> bool:
 def warm_start_is_on() -> bool:
     """Whether workers are forked from a process that has loaded torch, where there is one; on by default."""
     return os.environ.get(WARM_START_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
+
+
+def offered_devices() -> tuple[str, ...] | None:
+    """What this machine offers of its devices, in words of a spec, as the environment says; None is all of them."""
+    words = os.environ.get(DEVICES_SETTING, "").replace(",", " ").split()
+    return tuple(word for word in words if word.lower() != NO_DEVICE) if words else None
 
 
 def cpu_devices() -> int:
@@ -87,6 +96,11 @@ class Home:
         return self.files / sha256[:2] / sha256
 
     @property
+    def fetched(self) -> Path:
+        """What was fetched from where several hosts keep their files, by content: `SHA256/NAME`."""
+        return self.root / "fetched"
+
+    @property
     def checks(self) -> Path:
         """Reports of checks, kept by content."""
         return self.root / "checks"
@@ -122,6 +136,10 @@ class Home:
     def log(self, hybrid_id: str) -> Path:
         """Log of the workers of a hybrid."""
         return self.run(hybrid_id) / "worker.log"
+
+    def spool(self, run_id: str) -> Path:
+        """Folder in which a worker asks for files of other hosts; a folder of a run with it may go with its row."""
+        return self.run(run_id) / "carry"
 
     def create(self) -> "Home":
         """Make the folders and close them to other users; idempotent."""

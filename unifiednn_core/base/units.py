@@ -47,6 +47,11 @@ def duration_text(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def step_text(seconds: float) -> str:
+    """Seconds of a step, as `0.245 ms` or `31.4 ms` below a second, as `1.2 s` above."""
+    return duration_text(seconds) if seconds >= 0.9995 else f"{1000 * seconds:.3g} ms"
+
+
 def energy_text(joules: float | None) -> str:
     """Joules as `850 J` below one watt-hour, as `12.4 Wh` or `3.1 kWh` above."""
     if joules is None:

@@ -16,16 +16,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.paths import Home, application
+from unifiednn_core.base.paths import DEVICES_SETTING, Home, application
 from unifiednn_core.cli import (
     access,
+    agent,
     comparisons,
     data,
     devices,
     exports,
     files,
+    hosts,
     place,
     queue,
+    ray_command,
     retention,
     runs,
     simulate,
@@ -118,17 +121,27 @@ for _command in _OTHERS:
 app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_policies)
 app.command("place")(place.place)
+app.command("agent")(agent.agent)
+app.command("ray")(ray_command.ray)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
+app.add_typer(hosts.hosts, name="hosts")
 app.add_typer(queue.queue, name="queue")
 app.add_typer(webhooks.webhooks, name="webhooks")
 
 
 @app.command("app")
-def serve(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=65535)] = 8501) -> None:
+def serve(
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=65535)] = 8501,
+    offer: Annotated[
+        str | None, typer.Option("--devices", help="Devices of this machine, or none. By default all.")
+    ] = None,
+) -> None:
     """Serve the dashboard on 127.0.0.1."""
+    if offer is not None:
+        os.environ[DEVICES_SETTING] = offer
     os.environ["UNIFIEDNN_HOME"] = str(Home.default().root)  # a relative path starts here
     os.chdir(application())  # Streamlit reads its settings from the current folder
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn shuts down, then raises it again

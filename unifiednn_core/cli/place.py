@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unifiednn_core.base.units import memory_text
+from unifiednn_core.base.units import memory_text, step_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, bad_option, opened
 from unifiednn_core.preflight.report import PlacementReport
@@ -80,9 +80,8 @@ def _without_tasks(report: PlacementReport) -> PlacementReport:
 
 def _speed(report: PlacementReport) -> str:
     plan = report.plan
-    step, program, alone, bound = (
-        f"{1000 * seconds:.3g} ms" for seconds in (plan.makespan_s, plan.program_s, plan.work_s, plan.bound_s)
-    )
+    seconds = (plan.makespan_s, plan.program_s, plan.work_s, plan.bound_s)
+    step, program, alone, bound = map(step_text, seconds)
     return (
         f"a step takes {step}, {program} in the order of the program, and {alone} on one device. No placement takes "
         f"less than {bound} (this one {plan.makespan_s / (plan.bound_s or 1.0):.2f} times that). It sends "

@@ -16,6 +16,7 @@ from unifiednn_core.cli import terminal
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.store.address import trouble
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -94,8 +95,8 @@ def _as_finding(error: UnifiedNNError | OSError | DatabaseError) -> Finding:
         where, message = str(error.filename or "file"), f"{error.strerror or error}."
         return Finding(title="Not possible", field=where, message=message, remedy="Name a writable folder.")
     if isinstance(error, DatabaseError):
-        message, remedy = f"The store cannot be used: {error.orig}.", "Free or repair the home folder (UNIFIEDNN_HOME)."
-        return Finding(title="Not possible", field="store", message=message, remedy=remedy)
+        said, remedy = trouble(error)
+        return Finding(title="Not possible", field="store", message=f"The store cannot be used: {said}.", remedy=remedy)
     title = _TITLES.get(type(error), "Not possible")
     message, _, remedy = str(error).partition(". ")
     remedy = remedy or "List the runs and their states with: unifiednn runs"

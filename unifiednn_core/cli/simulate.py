@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Column
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
-from unifiednn_core.cli import terminal
+from unifiednn_core.cli import cluster, terminal
 from unifiednn_core.cli.shared import AsJson, opened, refusing
+from unifiednn_core.scheduling.cluster import CHECKPOINT_S
+from unifiednn_core.scheduling.cluster_arms import TURN_S
+from unifiednn_core.scheduling.cluster_run import MOST_GPUS, MOST_JOBS, ClusterRequest
 from unifiednn_core.scheduling.outcome import Outcome, outcome
 from unifiednn_core.scheduling.registry import policies, policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
@@ -41,24 +44,78 @@ BASES: dict[Basis, str] = {
 
 def simulate_policies(
     spec: Annotated[Path | None, typer.Argument(help="Run spec (JSON). Without one: jobs of a trace.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Your copy of a trace of Philly, Helios or Alibaba PAI.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Your copy of a trace of Philly, Helios or Alibaba PAI; with --gpus also our CSV."),
+    ] = None,
     statistics: Annotated[str, typer.Option(help=f"Without a trace, draw from: {', '.join(STATISTICS)}.")] = "helios",
     policy: Annotated[list[str] | None, typer.Option(help="A policy, repeatable; by default all.")] = None,
-    jobs: Annotated[int, typer.Option(help="Number of jobs, each on one GPU.", min=2, max=10_000)] = 300,
-    load: Annotated[float, typer.Option(help="Work offered by the time it takes to arrive.", min=0.01, max=100)] = 0.9,
-    turn_s: Annotated[float, typer.Option(help="Turns of policies that take turns by time.", min=1)] = 60,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of jobs: 300, or 30 for each GPU of a cluster.", min=2, max=MOST_JOBS)
+    ] = None,
+    load: Annotated[
+        float | None, typer.Option(help="Work offered by the time it takes to arrive: 0.9, or 1.2.", min=0.01, max=100)
+    ] = None,
+    turn_s: Annotated[
+        float | None, typer.Option(help="Turns of policies that take turns by time: 60, or 600.", min=1)
+    ] = None,
     slack: Annotated[float, typer.Option(help="Deadlines, as multiples of the durations.", min=1)] = 5,
     seed: Annotated[int, typer.Option(help="Equal seeds draw equal jobs.", min=0)] = 0,
+    gpus: Annotated[int | None, typer.Option(help="Simulate a cluster of so many GPUs.", min=1, max=MOST_GPUS)] = None,
+    gpu_gib: Annotated[float, typer.Option(help="Memory of each GPU of a cluster.", min=1)] = 80,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="GPUs of a kind, repeatable, such as H100:600:80 (name, number, GiB).")
+    ] = None,
+    gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
+    placement: Annotated[
+        Literal["both", "exclusive", "pooled"], typer.Option(help="exclusive: a GPU each; pooled: hybrids.")
+    ] = "both",
+    moves: Annotated[
+        Literal["on", "off"], typer.Option(help="With --policy: let sub-models move to GPUs that become free.")
+    ] = "off",
+    failures: Annotated[float | None, typer.Option(help="Mean hours between two failures of a GPU.", min=0.1)] = None,
+    host_failures: Annotated[
+        float | None, typer.Option(help="Mean hours between two failures of a host.", min=0.1)
+    ] = None,
+    checkpoint_s: Annotated[
+        float, typer.Option(help="Seconds between checkpoints in a cluster.", min=1)
+    ] = CHECKPOINT_S,
+    several: Annotated[float, typer.Option(help="Share of drawn jobs that claim 2 to 8 GPUs.", min=0, max=1)] = 0,
+    estimates_off: Annotated[
+        float,
+        typer.Option(help="How wrong placement is about durations: 0 knows them.", min=0, max=5),
+    ] = 0,
+    gains: Annotated[
+        bool, typer.Option("--gains", help="Let lanes train faster where that was measured: on CPUs.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate policies: what each would do to the sub-models of a spec, with the seconds that are known here.
 
     Without a spec, jobs of a trace, or drawn from fitted statistics of one, arrive at one device. Arrivals are
-    stretched until they offer the given load.
+    stretched until they offer the given load. With --gpus or --kind they arrive at a cluster: placement, policies,
+    moves and failures. A CSV of your own has the columns submitted_s and duration_s, and may have memory_bytes,
+    kept_bytes, owner, gpus, kind and priority; its moments stay as they are without --load.
     """
     if spec is not None:
         _simulate_spec(spec, policy or [], as_json)
         return
+    if gpus is not None or kind:
+        file = None if trace is None or str(trace) in ("statistics", *STATISTICS) else trace
+        named = str(trace) if str(trace) in STATISTICS else statistics
+        count = gpus or 1
+        request = ClusterRequest(
+            gpus=count, gpu_gib=gpu_gib, kinds=tuple(kind or ()), gpus_per_host=gpus_per_host,
+            trace=None if file is None else str(file), statistics=named,
+            jobs=jobs or (MOST_JOBS if file or kind else min(cluster.MOST_JOBS, cluster.JOBS_BY_GPU * count)),
+            load=load if load or file else cluster.LOAD, seed=seed, several=several, policies=tuple(policy or ()),
+            placements=("exclusive", "pooled") if placement == "both" else (placement,), moves=moves == "on",
+            failure_h=failures, host_failure_h=host_failures, checkpoint_s=checkpoint_s, estimates_off=estimates_off,
+            gains=gains, turn_s=turn_s or TURN_S,
+        )  # fmt: skip
+        cluster.simulate_cluster(request, as_json=as_json)
+        return
+    jobs, load, turn_s = jobs or 300, load or 0.9, turn_s or 60
     with refusing(as_json):
         chosen = {name: by_time(name, turn_s) for name in policy or [known.name for known in policies()]}
         asked = with_deadlines(_jobs(trace, statistics, jobs, load, seed), slack)

@@ -9,8 +9,9 @@ from importlib.metadata import version
 import psutil
 import pynvml
 
-from unifiednn_core.machine.devices import processor_name
+from unifiednn_core.machine.devices import devices_known, processor_name
 from unifiednn_core.machine.gpu import gpu_handle
+from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import RunSpec
 
 # These entries change neither what is trained nor how fast a plain script would be.
@@ -45,7 +46,14 @@ def asked_sha256(spec: RunSpec) -> str:
 
 
 def machine(slot: str) -> dict[str, object]:
-    """Describe the machine and the versions that a figure depends on, without loading torch."""
+    """Describe the machine and the versions that a figure depends on, without loading torch.
+
+    Of another host its agent has written down what matters: the kind of the device.
+    """
+    if host_of(slot) != SERVER:
+        kinds = {one.name: one.kind for one in devices_known()}
+        known = {name: version(name) for name in _VERSIONS}
+        return {"host": host_of(slot), "kind": kinds.get(slot, "unknown"), **known}
     facts: dict[str, object] = {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.machine()}",

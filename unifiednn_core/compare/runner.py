@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
@@ -31,11 +32,13 @@ from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
 from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.fence import Fence
 
 READING = "Torch itself reads the networks before anything is measured."
 LISTEN_S = 0.1
@@ -63,6 +66,9 @@ class BaselineRunner:
         files = BaselineFiles(home, run_id)
         files.create()
         parts = {part.name: part for part in spec.submodels}
+        if (porter := Porter.of(home, store, run_id)) is not None:
+            for row in alive:
+                porter.bring(row.name)
         for row in alive:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
             job_of_mode(job, run.mode, parts[row.name]).write(files.job(row.name))
@@ -123,14 +129,15 @@ class BaselineRunner:
 
 def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Run a baseline in the main thread of its own process; returns the exit code."""
-    store = Store(home.database_url, clock)  # the server made the folders
-    attempt = store.workers.register(run_id, own_identity(), None)
+    store, me = Store(home.database_url, clock), own_identity()  # the server made the folders
+    attempt = store.workers.register(run_id, me, None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
+    store.raise_fence(Fence(run_id, attempt, (me.pid, me.started_at_s)))
     keep_to(store.devices.cpus_of(store.hybrids.get(run_id)[0].device))  # and so its scripts
     try:
         return BaselineRunner(home, store, run_id, attempt, clock).run()
-    except (OperationalError, OSError):  # an unwritable store or disk is not the fault of the run
+    except (OperationalError, OSError, Fenced):  # an unwritable store or disk is not the fault of the run
         traceback.print_exc()
         return FAILED
     except Exception as error:

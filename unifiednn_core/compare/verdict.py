@@ -6,6 +6,7 @@ from typing import Any
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
+from unifiednn_core.spec.devices import host_of, own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, TECHNIQUES_ALONE, Mode, is_concurrent
 from unifiednn_core.spec.split import split_in
@@ -61,7 +62,8 @@ def compare(
     for mode in (*BASELINES, *(mode for mode in baselines if mode not in BASELINES)):
         repeats = [*peers, *(run for run in runs if run.mode == mode)]
         left_out = _left_out(repeats, hybrid, baselines.get(mode))
-        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment, of)
+        apart = _apart(mode, by_mode[HYBRID][-count:], by_mode.get(mode, [])[-count:])
+        verdicts[mode] = _verdict(mode, hybrid, baselines.get(mode), left_out, environment, of, apart)
     names = {"run_id": of.run_id, "name": of.name, "fingerprint": of.fingerprint}
     return Comparison(**names, hybrid=hybrid, baselines=baselines, verdicts=verdicts, environment=environment)
 
@@ -190,9 +192,11 @@ def _queued(hybrid: Arm) -> bool:
 
 
 def _verdict(
-    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView
-) -> Verdict:
-    withheld, lossy = _withheld(mode, hybrid, baseline), _lossy(mode, hybrid, of)
+    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView,
+    apart: str | None = None,
+) -> Verdict:  # fmt: skip
+    """`apart` says that the arms trained on different hosts."""
+    withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(mode, hybrid, of)
     same = None if baseline is None else _identical(hybrid, baseline, lossy)
     if baseline is not None:
         notes = (*notes, *_judged(lossy, hybrid, baseline))
@@ -203,7 +207,7 @@ def _verdict(
         same, notes = None, (*notes, f"weights are not compared: {kinds}, which round differently")
     if (
         same is False
-        and of.device.startswith("cpu")
+        and own_name(of.device).startswith("cpu")
         and baseline is not None
         and {*baseline.threads} != {*hybrid.threads}
     ):
@@ -228,6 +232,15 @@ def _verdict(
         lossy=() if baseline is None else tuple(part.name for part in baseline.submodels if part.name in lossy),
         notes=tuple(notes),
     )
+
+
+def _apart(mode: Mode, ours: Sequence[RunView], theirs: Sequence[RunView]) -> str | None:
+    """Why times and memory of two arms say nothing about each other: other machines. None if they do."""
+    hosts, others = (sorted({host_of(stay.device) for run in runs for stay in run.stays}) for runs in (ours, theirs))
+    if not (hosts and others) or hosts == others:
+        return None
+    where = f"the hybrid trained on {' and '.join(hosts)}, the {mode} baseline on {' and '.join(others)}"
+    return f"{where}; run the baseline again, which goes to the host of the hybrid"
 
 
 def _lossy(mode: Mode, hybrid: Arm, of: RunView) -> dict[str, tuple[str, ...]]:

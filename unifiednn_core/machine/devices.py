@@ -2,21 +2,22 @@
 
 import os
 import platform
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import pynvml
 
-from unifiednn_core.base.paths import cpu_devices
+from unifiednn_core.base.paths import cpu_devices, offered_devices
 from unifiednn_core.machine.cores import cores, default_threads, divided, own_cores
 from unifiednn_core.machine.gpu import gpu_count, gpu_handle
 from unifiednn_core.machine.host_memory import host_memory
 from unifiednn_core.spec.devices import CPU, CUDA
 from unifiednn_core.spec.devices import Device as Device
-from unifiednn_core.spec.devices import matches as matches
+from unifiednn_core.spec.devices import matching as matching
 
 _PROCESSOR = Path("/proc/cpuinfo")
 _CAPABILITY = "ATEN_CPU_CAPABILITY"
@@ -28,19 +29,54 @@ _LEVELS = {
 """Instruction sets for which torch has kernels, the best first, with the flags of the processor that they need."""
 
 
+_elsewhere: ContextVar[Callable[[], Sequence[Device]]] = ContextVar("elsewhere", default=tuple)
+_here: ContextVar[tuple[Device, ...] | None] = ContextVar("here", default=None)
+
+
 def devices_of_host() -> tuple[Device, ...]:
-    """The devices of this machine now: GPUs that torch can use, then the CPU. Raises `BadInput` for a bad setting."""
-    return (*_gpus(), *_cpus(cpu_devices()))
+    """The devices that this machine offers now: GPUs that torch can use, then the CPU.
+
+    Raises `BadInput` for a bad setting.
+    """
+    found, offered = (*_gpus(), *_cpus(cpu_devices())), offered_devices()
+    if offered is None:
+        return found
+    return tuple(one for one in found if any(one in matching(word, found) for word in offered))
+
+
+@contextmanager
+def knowing(elsewhere: Callable[[], Sequence[Device]]) -> Iterator[None]:
+    """Let the block, in this thread, know the devices of other hosts, too."""
+    token = _elsewhere.set(elsewhere)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+@contextmanager
+def looking_once() -> Iterator[None]:
+    """Let the block, in this thread, look at the devices of this machine once: a look reads a dozen files."""
+    token = _here.set(devices_of_host())
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
+def devices_known() -> tuple[Device, ...]:
+    """The devices of this machine, and those of other hosts as far as the caller knows them (`knowing`)."""
+    here = _here.get()
+    return (*(devices_of_host() if here is None else here), *_elsewhere.get()())
 
 
 def best_match(asked: str) -> Device | None:
-    """The device of this machine with most memory that matches, the first of equal ones; None if none does."""
-    devices = devices_of_host()
-    return max((one for one in devices if matches(asked, one, devices)), key=_size, default=None)
+    """The known device with most memory that matches, the first of equal ones; None if none does."""
+    return max(matching(asked, devices_known()), key=_size, default=None)
 
 
 def threads_of(asked: str) -> int:
-    """CPU threads of a step on the device of this machine that a spec asks for."""
+    """CPU threads of a step on the known device that a spec asks for."""
     found = best_match(asked)
     return default_threads() if found is None else found.threads
 

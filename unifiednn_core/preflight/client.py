@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
-from unifiednn_core.machine.budget import slot
+from unifiednn_core.machine.budget import budget_of, slot
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.preflight.report import (
     PROGRESS,
@@ -31,6 +31,7 @@ from unifiednn_core.preflight.report import (
     Tell,
     untold,
 )
+from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import RunSpec
 
 # A job is bounded by its processor time; this is for one that says nothing more.
@@ -72,7 +73,12 @@ def split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport
 
 def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckReport:
     """Check a spec against its files, which stay where they are; `tell` hears what is done. Raises `IntakeFailed`."""
-    placed = spec.model_copy(update={"device": slot(spec.device)})  # the process that reads files asks for no devices
+    device, most_bytes = slot(spec.device), spec.memory_limit_bytes
+    if host_of(device) != SERVER:
+        known = [size for size in (most_bytes, budget_of(device).total_bytes) if size is not None]
+        most_bytes = min(known, default=None)
+    # the process that reads files asks for no devices
+    placed = spec.model_copy(update={"device": device, "memory_limit_bytes": most_bytes})
     job = SpecJob(spec=placed.to_json(), base=base.resolve(), home=home.root.resolve())
     return _ask(CheckReport, job, tell)
 

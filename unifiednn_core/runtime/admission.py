@@ -1,8 +1,10 @@
 """What a waiting run may do: who may share its process, and the memory that it is predicted to need."""
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput
@@ -11,6 +13,7 @@ from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.preflight.estimate import Part, baseline_bytes, hybrid_bytes, predict
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.devices import type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.spec.sharing import SharingRule
@@ -36,21 +39,30 @@ def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule
 def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str) -> int | None:
     """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction."""
     try:
-        parts = open_parts(run, rows)
-        if not parts:
-            return None
-        context_bytes = int(run.prediction["context_bytes"])
-        if run.mode != HYBRID:
-            return baseline_bytes(parts, run.mode, device_type=device_type, context_bytes=context_bytes)
-        policy = PolicySpec.model_validate(run.spec.get("policy", {}))
-        chosen = policy_named(policy.name, policy.parameters)
-        used = allocator.of_workers()
-        company_bytes = int(run.prediction.get("company_bytes", 0)) if len(parts) > 1 else 0
-        peak_bytes = hybrid_bytes(parts, chosen, device_type=device_type, context_bytes=context_bytes, allocator=used)
-        return peak_bytes + company_bytes
+        still = [row.name for row in rows if State(row.state) not in ENDED]
+        asked = [(part["name"], part["hyperparameters"]) for part in run.spec["submodels"] if part["name"] in still]
+        said = json.dumps([run.prediction, asked, run.spec.get("policy", {})])
+        return _needed_bytes(said, tuple(still), run.mode, device_type, allocator.of_workers())
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None
+
+
+@lru_cache(maxsize=4096)
+def _needed_bytes(said: str, still: tuple[str, ...], mode: str, device_type: str, used: str) -> int | None:
+    """The same, from what a run says as JSON and its open sub-models: placement asks it for all runs in each tick."""
+    prediction, asked, policy = json.loads(said)
+    parts = _parts_of(prediction, dict(asked), still)
+    if not parts:
+        return None
+    context_bytes = int(prediction["context_bytes"])
+    if mode != HYBRID:
+        return baseline_bytes(parts, mode, device_type=device_type, context_bytes=context_bytes)
+    named = PolicySpec.model_validate(policy)
+    chosen = policy_named(named.name, named.parameters)
+    company_bytes = int(prediction.get("company_bytes", 0)) if len(parts) > 1 else 0
+    peak_bytes = hybrid_bytes(parts, chosen, device_type=device_type, context_bytes=context_bytes, allocator=used)
+    return peak_bytes + company_bytes
 
 
 def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes: int | None) -> dict[str, Any]:
@@ -62,7 +74,7 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes
     ]
     if not parts or len(parts) < len(members):
         return {}
-    settings, kind = HybridSettings.model_validate(hybrid.settings), (hybrid.device or "cpu").partition(":")[0]
+    settings, kind = HybridSettings.model_validate(hybrid.settings), type_named(hybrid.device or "")
     found = predict(
         parts,
         policy_named(settings.policy.name, settings.policy.parameters),
@@ -77,9 +89,13 @@ def shared_prediction(hybrid: HybridRow, members: Sequence[Resident], most_bytes
 
 def open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
     """The predicted parts of these sub-models that have not ended, with their batch splits and nodes of now."""
-    predicted = {part.name: part for part in parts_of(run.prediction)}
     asked = {part["name"]: part["hyperparameters"] for part in run.spec["submodels"]}
-    names = [row.name for row in rows if State(row.state) not in ENDED and row.name in predicted]
+    return _parts_of(run.prediction, asked, [row.name for row in rows if State(row.state) not in ENDED])
+
+
+def _parts_of(prediction: Mapping[str, Any], asked: Mapping[str, Any], still: Sequence[str]) -> list[Part]:
+    predicted = {part.name: part for part in parts_of(prediction)}
+    names = [name for name in still if name in predicted]
 
     def as_of_now(part: Part) -> Part:
         nodes = stored_nodes(asked[part.name])

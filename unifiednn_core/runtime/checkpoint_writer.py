@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import OperationalError
 
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 
@@ -44,6 +45,8 @@ class CheckpointWriter:
         self._open_tasks = 0
         self.stalled = False
         """Whether a task failed and is being retried."""
+        self._written: Path | None = None
+        """The checkpoint of the present task, once it is on disk."""
         self._lock = threading.Lock()
         threading.Thread(target=self._work, name="checkpoints", daemon=True).start()
 
@@ -78,6 +81,7 @@ class CheckpointWriter:
             self._finish(self._tasks.get())  # held by no variable here: a checkpoint is large
 
     def _finish(self, task: _Task) -> None:
+        self._written = None
         while not self._done(task):
             self.stalled = True
             time.sleep(RETRY_S)
@@ -95,12 +99,17 @@ class CheckpointWriter:
             if not isinstance(task, Checkpoint):
                 task()
             elif task.submodel not in self._dropped:
-                self._record(task, self._store_of(task.submodel).put(task))
+                self._written = self._written or self._store_of(task.submodel).put(task)
+                self._record(task, self._written)
+        except NotFound:
+            if not isinstance(task, Checkpoint):
+                self._complain(task, "; the log says why.")
+            return True  # a checkpoint of a sub-model that has ended or left meanwhile: nobody needs it
         except (OSError, OperationalError) as error:
             if isinstance(task, Checkpoint) and self._waiting[task.submodel] > 1:
                 return True
             if not self.stalled:
-                reason = error.strerror if isinstance(error, OSError) else "the store is locked"
+                reason = error.strerror if isinstance(error, OSError) else "the store cannot be written now"
                 self._complain(task, f": {reason}. It is tried again every {RETRY_S:g} s; training goes on.")
             return False
         except Exception:  # a defect must not end this thread

@@ -5,6 +5,7 @@ import threading
 from dataclasses import asdict
 
 from unifiednn_core.machine.device_samples import DeviceSampler
+from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY
 
@@ -16,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceWatch:
-    """Samples the devices of a store, every two seconds while something trains; `start` begins the thread."""
+    """Samples the devices of a host, every two seconds while something trains; `start` begins the thread."""
 
-    def __init__(self, store: Store, sampler: DeviceSampler | None = None):
-        self._store, self._sampler = store, sampler or DeviceSampler()
+    def __init__(self, store: Store, sampler: DeviceSampler | None = None, host: str = SERVER):
+        self._store, self._sampler, self._host = store, sampler or DeviceSampler(), host
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -38,8 +39,10 @@ class DeviceWatch:
 
     def sample(self) -> bool:
         """Write one sample of each device that is there; returns whether something trains."""
-        devices = [row.device for row in self._store.devices.all() if row.state != AWAY]
-        held, sizes = self._store.workers.held(), self._store.telemetry.memory_now()
+        rows = self._store.devices.all()
+        devices = [row.device for row in rows if row.state != AWAY and host_of(row.name) == self._host]
+        held = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
+        sizes = self._store.telemetry.memory_now()
         workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
         own_bytes = {
             name: sizes.get(hybrid.id, 0) if name == hybrid.device else 0

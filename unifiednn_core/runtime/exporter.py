@@ -50,11 +50,14 @@ class Exporter:
         spec_of: Callable[[str], Mapping[str, object]],
         report: Callable[[Exported | ExportDelayed], object],
         ships_probes: Callable[[str], bool] = lambda name: True,
+        keep: Callable[[str, Separated], object] = lambda name, separated: None,
     ):
         """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec.
 
-        `ships_probes` says whether samples of its data may be in the file that people download.
+        `ships_probes` says whether samples of its data may be in the file that people download. `keep` has the files
+        kept for other hosts, and raises `SeparationFailed` where that does not work now.
         """
+        self._keep = keep
         self._ships_probes = ships_probes
         self._folder_of, self._definitions, self._spec_of, self._report = folder_of, definitions, spec_of, report
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
@@ -93,15 +96,17 @@ class Exporter:
 
     def _export(self, ended: Ended) -> None:
         name, said = ended.submodel, ""
+        found: Separated | None = None
         try:
             for left in reversed(range(TRIES)):
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
                     definition, folder, plain = self._definitions[name], self._folder_of(name), plain_name(name)
-                    found = separate(
+                    found = found or separate(
                         plain, definition, weights, spec=spec, figures=ended.figures, folder=folder,
                         probes=ended.probes, ships_probes=self._ships_probes(name),
                     )  # fmt: skip
+                    self._keep(name, found)
                     self._report(Exported(name, ended.event, found))
                     return
                 except SeparationFailed as error:

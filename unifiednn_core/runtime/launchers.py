@@ -26,6 +26,8 @@ BASELINES = "unifiednn_core.compare.runner"
 _FORKED = "unifiednn_core.runtime.forked:work"
 _JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
+_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
+"""Begins of variables for stores of files, which workers never open themselves."""
 _log = logging.getLogger(__name__)
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
 
@@ -162,7 +164,7 @@ class _Fork:
 def training_environment(threads: int) -> dict[str, str]:
     """Environment of a process that trains: a worker, or one script of a baseline."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(_CREDENTIALS)},
         "OMP_NUM_THREADS": str(threads),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # repeatable matrix products; must be set before CUDA starts
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so the sampled GPU is the one that trains

@@ -4,10 +4,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.engine.device import preserved
 from unifiednn_core.engine.job import Job, Standing, reasons
 from unifiednn_core.engine.process_state import ProcessState
@@ -16,13 +18,15 @@ from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime.admission import shared_prediction
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
 from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.company import MemoryRoom
+from unifiednn_core.spec.devices import own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store import Store
-from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.hybrids import Resident, address
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 
@@ -35,6 +39,8 @@ class SubModelLoader:
     reporter: Reporter
     clock: Clock
     shared: bool
+    porter: Porter | None = None
+    """Brings files from other hosts; None on one machine."""
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Sub-models that wait for the parts of their network, and the names of these parts."""
     rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
@@ -53,6 +59,8 @@ class SubModelLoader:
             if self.waits(member):
                 continue
             mark.set(1, key, "loading")
+            if self.porter is not None and not self._brought(member):
+                continue
             read = self.read(member, members)
             if read is None:
                 continue
@@ -62,7 +70,7 @@ class SubModelLoader:
                 jobs[key] = Job(
                     submodel, in_line_since=line.index(key), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=read.columns.get("checkpoint_step", 0),
+                    captured_step=self._columns(row, read).get("checkpoint_step", 0),
                 )  # fmt: skip
             except Exception as error:
                 self._fail(member, error)
@@ -121,10 +129,50 @@ class SubModelLoader:
         except Exception as error:
             self._fail(member, error)
             return None
-        columns, peers = read.columns, sum(State(one.row.state) not in ENDED for one in members)
+        columns, peers = self._columns(row, read), sum(State(one.row.state) not in ENDED for one in members)
         [attempt] = self.store.workers.begin(self.bench.hybrid_id, {member.key: columns}).values()
+        if self.porter is not None:
+            self.porter.begun(member.key, attempt)
         self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
+
+    def _columns(self, row: SubModelRow, read: Ingredients) -> dict[str, Any]:
+        """What its row says when it begins. A checkpoint that only this host has yet does not count."""
+        columns = read.columns
+        if self.porter is not None and columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):
+            return {name: value for name, value in columns.items() if not name.startswith("checkpoint")}
+        return columns
+
+    def forget_checkpoints(self, key: str) -> None:
+        """Delete the checkpoints of a sub-model that starts from the beginning. Raises `OSError`."""
+        self.bench.checkpoints(key).clear()
+        if self.porter is not None:  # else they are found gone
+            self.store.runs.forget_checkpoint(*address(self.bench.hybrid_id, key))
+
+    def has_brought(self, member: Resident) -> bool | None:
+        """Whether the files of a sub-model are on this host; None if one is lost, and it has failed."""
+        try:
+            return self.porter is None or self.porter.has_brought(member.key)
+        except (OSError, NotFound):  # it is asked again, if it still belongs here
+            return False
+        except BadInput as error:
+            self._fail(member, error)
+            return None
+
+    def _brought(self, member: Resident) -> bool:
+        """Wait for the files of a sub-model; False if it has left, or failed because one is lost.
+
+        Raises `BlobsUnreachable`.
+        """
+        try:
+            if self.porter is not None:
+                self.porter.bring(member.key)
+        except NotFound:  # it has left
+            return False
+        except BadInput as error:
+            self._fail(member, error)
+            return False
+        return True
 
     def _room(self, run: RunRow, members: Sequence[Resident]) -> MemoryRoom:
         """What the prediction allows; that of a shared hybrid is made of those of its members."""
@@ -132,7 +180,7 @@ class SubModelLoader:
             return memory_room(run.prediction)
         hybrid = self.store.hybrids.get(self.bench.hybrid_id)[0]
         still = [one for one in members if State(one.row.state) not in ENDED]
-        predicted = shared_prediction(hybrid, still, budget_of(hybrid.device or "cpu").total_bytes)
+        predicted = shared_prediction(hybrid, still, budget_of(own_name(hybrid.device or "cpu")).total_bytes)
         self.store.hybrids.update(hybrid.id, prediction=predicted)
         return memory_room(predicted)
 

@@ -2,23 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
+from typing import Literal
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.machine.cores import lanes_of
-from unifiednn_core.machine.devices import Device, matches
+from unifiednn_core.machine.devices import Device, matching
 from unifiednn_core.preflight.estimate import context_key, context_of, need_of
 from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
+from unifiednn_core.spec.devices import SERVER, DeviceState, host_of, own_name, type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.placement import devices_claimed
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import AWAY, READY, DeviceRow
+from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, is_known
+from unifiednn_core.store.hosts import PARKING
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
@@ -28,8 +31,6 @@ Hybrids = Sequence[tuple[HybridRow, Sequence[Resident]]]
 Parts = Sequence[SubModelRow]
 Seconds = Mapping[str, float]
 """Seconds per step, by memory key."""
-GONE_S = 600.0
-"""Seconds after which a device that is away does not count any more for what `auto` means."""
 NOTHING = Need(kept_bytes=0, working_bytes=0)
 """Need of a sub-model that is only to be saved."""
 
@@ -51,17 +52,22 @@ class Fleet:
 
 
 def fleet_of(
-    store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]
-) -> Fleet:
-    """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`."""
+    store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]],
+    host: str = SERVER,
+) -> Fleet:  # fmt: skip
+    """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`.
+
+    `budget_of` reads the memory of a device of this `host`, by its name there; those of others are from their rows.
+    """
     rows, now_s = {row.name: row for row in store.devices.all()}, clock.utc_s()
+    hosts = {row.name: row for row in store.hosts.all()} if {host, *map(host_of, rows)} != {SERVER} else {}
     pooling = store.hybrids.pooling()
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
     rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
-    known = [row.device for row in rows.values() if row.state != AWAY or now_s - row.seen_at_s < GONE_S]
-    types = {device.type for device in known}
+    known = _Known([row.device for row in rows.values() if is_known(row, now_s)])
+    types = {row.type for row in rows.values()}  # also of those that are gone
     keys: dict[str, str] = {kind: context_key(kind, _torch_version(), used) for kind in sorted(types)}
     contexts = store.measured.recall(list(keys.values()))
 
@@ -69,8 +75,22 @@ def fleet_of(
         return context_of(kind, contexts.get(keys[kind]), used)
 
     resting = {name for hybrid, _ in hybrids if hybrid.worker_pid is None for name in (hybrid.device, *hybrid.also)}
+
+    def budget(row: DeviceRow) -> Budget:
+        if host_of(row.name) == host:
+            return budget_of(own_name(row.name))
+        there = hosts.get(host_of(row.name))
+        return Budget(row.total_bytes, None if there is None else there.free_bytes.get(row.name))
+
+    def state(row: DeviceRow) -> DeviceState:
+        there = hosts.get(host_of(row.name))
+        if host_of(row.name) != host and hosts and (there is None or there.state == AWAY):
+            return AWAY  # nobody would start anything there
+        return DRAINING if row.state == READY and there is not None and there.state == PARKING else row.state
+
     devices = tuple(
-        _device(row, budget_of(row.name), context_bytes(row.type), resting=row.name in resting) for row in rows.values()
+        _device(row, budget(row), context_bytes(row.type), state(row), resting=row.name in resting)
+        for row in rows.values()
     )
     lacking = {run.id: lacks_permission(run, parts, rule) for run, parts in waiting}
     asked = [
@@ -108,7 +128,7 @@ def _torch_version() -> str:
     return version("torch")  # it reads a file
 
 
-def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool) -> DeviceView:
+def _device(row: DeviceRow, budget: Budget, context_bytes: int, state: DeviceState, *, resting: bool) -> DeviceView:
     totals = [size for size in (budget.total_bytes, row.limit_bytes) if size is not None]
     return DeviceView(
         name=row.name,
@@ -116,10 +136,10 @@ def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool
         kind=row.kind,
         total_bytes=min(totals) if totals else None,
         free_bytes=budget.free_bytes,
-        pool="host" if row.type == "cpu" else "",
+        pool=host_of(row.name) if row.type == "cpu" else "",
         context_bytes=context_bytes,
         threads=row.threads,
-        state=row.state,
+        state=state,
         resting=resting,
     )
 
@@ -129,7 +149,7 @@ def _lanes_on(device: Device, pooling: Pooling) -> int:
 
 
 def _entries(
-    run: RunRow, parts: Sequence[SubModelRow], devices: Sequence[Device], speeds: Seconds, *, private: bool
+    run: RunRow, parts: Sequence[SubModelRow], devices: "_Known", speeds: Seconds, *, private: bool
 ) -> list[Waiting]:
     """What a run has in the line: one entry for each sub-model that shares, one for all of a private run."""
     if run.shared:
@@ -156,11 +176,9 @@ def _entries(
     )]  # fmt: skip
 
 
-def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Seconds, *, private: bool) -> Waiting:
+def _shared(run: RunRow, row: SubModelRow, devices: "_Known", speeds: Seconds, *, private: bool) -> Waiting:
     saves_only = State(row.state) is State.STOPPING
     kind = None if saves_only else _kind(row)
-    usable = _devices_for(run, kind, devices)
-    kinds = {device.type for device in devices if device.name in usable}
     return Waiting(
         keys=(f"{run.id}/{row.name}",),
         run_id=run.id,
@@ -168,11 +186,11 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
         line_at_s=run.line_at_s,
         arrival=row.arrival,
         asked=run.device,
-        devices=usable,
+        devices=_devices_for(run, kind, devices),
         kind=kind,
         private=private,
         people=(row.owner, *row.lenders),
-        need=NOTHING if saves_only else _need(run, row, min(kinds, default="cpu")),
+        need=NOTHING if saves_only else _need(run, row, devices.type_of(run.device, _stays(run, kind))),
         threads=run.threads,
         profile=run.spec.get("profile", "exact"),
         left_s=_left_s(row, speeds),
@@ -180,9 +198,9 @@ def _shared(run: RunRow, row: SubModelRow, devices: Sequence[Device], speeds: Se
 
 
 def _hybrid(
-    hybrid: HybridRow, members: Sequence[Resident], devices: Sequence[Device], speeds: Seconds, used_bytes: int
+    hybrid: HybridRow, members: Sequence[Resident], devices: "_Known", speeds: Seconds, used_bytes: int
 ) -> HybridView:
-    kind = (hybrid.device or "cpu").partition(":")[0]
+    kind = type_named(hybrid.device or "")
     own = next(iter(members), None)
     peak_bytes = None if hybrid.shared or own is None else _peak_bytes(own.run, [one.row for one in members], devices)
     return HybridView(
@@ -216,11 +234,31 @@ def _kind(row: SubModelRow) -> str | None:
     return row.device_kind if row.checkpoint_step and row.device_kind else None
 
 
-def _devices_for(run: RunRow, kind: str | None, devices: Sequence[Device]) -> frozenset[str]:
+class _Known:
+    """The devices that count. What a word of a spec means among many of them is looked up once."""
+
+    def __init__(self, devices: Sequence[Device]):
+        self.meant = cache(partial(matching, devices=devices))
+        self.of_kind = cache(self._of_kind)
+
+    def _of_kind(self, asked: str, kind: str | None) -> tuple[frozenset[str], Literal["cpu", "cuda"]]:
+        """Names of those that are meant, of a kind if one is given, and their type."""
+        found = [device for device in self.meant(asked) if kind in (None, device.kind)]
+        return frozenset(device.name for device in found), min((device.type for device in found), default="cpu")
+
+    def type_of(self, asked: str, kind: str | None) -> str:
+        """Their type; `cpu` if there are several or none."""
+        return self.of_kind(asked, kind)[1]
+
+
+def _stays(run: RunRow, kind: str | None) -> str | None:
+    """The kind of device that a run must stay on; None for any."""
+    return kind if run.spec.get("moves", "same") == "same" else None
+
+
+def _devices_for(run: RunRow, kind: str | None, devices: _Known) -> frozenset[str]:
     """Names of the devices that a run asks for, of the kind that it must stay on."""
-    stays = kind is not None and run.spec.get("moves", "same") == "same"
-    found = (device for device in devices if matches(run.device, device, devices))
-    return frozenset(device.name for device in found if not stays or device.kind == kind)
+    return devices.of_kind(run.device, _stays(run, kind))[0]
 
 
 def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
@@ -236,12 +274,12 @@ def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
     return need_of(part, device_type, allocator.of_workers())
 
 
-def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: Sequence[Device]) -> int | None:
+def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: _Known) -> int | None:
     """Predicted peak of a private run; None if unknown, and for a concurrent baseline that can never fit.
 
     That one starts all the same: not to fit is its result.
     """
-    usable = [device for device in devices if matches(run.device, device, devices)]
+    usable = devices.meant(run.device)
     needed_bytes = now_needed_bytes(run, parts, usable[0].type if usable else "cpu")
     largest = max((device.total_bytes for device in usable if device.total_bytes is not None), default=None)
     hopeless = needed_bytes is not None and largest is not None and needed_bytes > largest

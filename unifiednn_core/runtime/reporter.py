@@ -3,7 +3,7 @@
 import queue
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import DamagedData, IllegalTransition
+from unifiednn_core.base.errors import DamagedData, Fenced, IllegalTransition, SeparationFailed
 from unifiednn_core.engine import events
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
@@ -33,12 +33,14 @@ from unifiednn_core.engine.events import (
     StepsRecorded,
 )
 from unifiednn_core.engine.job import reasons
+from unifiednn_core.engine.separator import Separated, probes_path
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
 from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
@@ -49,6 +51,7 @@ from unifiednn_core.store.schema import HybridRow, SubModelRow
 from unifiednn_core.store.telemetry import SHOWN_FIGURES, TelemetryRows, curve_stride
 
 HEARTBEAT_S = 2.0
+SHARE_OF_TIME, LONGEST_PAUSE_S = 0.1, 5.0  # of writes; one that takes less than 20 ms is no reason to pause
 LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
 EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
 
@@ -82,10 +85,18 @@ class Reporter:
     """
 
     def __init__(
-        self, store: Store, hybrid: HybridRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None
-    ):
-        """`gauge` gives the CPU and GPU seconds that each write records."""
+        self, store: Store, hybrid: HybridRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None,
+        porter: Porter | None = None, *, renewed: Callable[[float], object] = lambda asked_s: None,
+    ):  # fmt: skip
+        """`gauge` gives the CPU and GPU seconds that each write records, `porter` has files kept for other hosts.
+
+        `renewed` hears of each heartbeat in the store when it was begun, by the monotonic clock.
+        """
+        self._porter = porter
+        self._kept_models: dict[str, dict[str, str]] = {}
+        """Key of each file of a separated model, by the key of its sub-model, until it is recorded."""
         self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
+        self._renewed = renewed
         self.engine: Engine | None = None
         """The engine that reports here."""
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -99,6 +110,7 @@ class Reporter:
         """The engine's answer to the order that pauses the whole run."""
         self._batch = TelemetryRows()
         self._written_at_s = -HEARTBEAT_S
+        self._pause_s = 0.0
         self._now_s = 0.0
         self._tracks: dict[str, _Track] = {}
         self._at_work: dict[str, Granted] = {}
@@ -118,7 +130,9 @@ class Reporter:
             bench.checkpoints, self._checkpoint_recorded, self._checkpoint_done,
             lambda name, said: self.report(ExportDelayed(name, said)),
         )  # fmt: skip
-        self.exporter = Exporter(self._models_of, bench.definitions, self._spec_of, self.report, self._ships_probes)
+        self.exporter = Exporter(
+            self._models_of, bench.definitions, self._spec_of, self.report, self._ships_probes, self._keep_model
+        )
 
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
         """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""
@@ -143,11 +157,12 @@ class Reporter:
         self.writer.drop(submodel)
         self.writer.after(partial(self._discard, submodel, partial(self.exporter.forget, submodel)))
 
-    def write(self, now_s: float) -> None:
+    def write(self, now_s: float, *, at_once: bool = True) -> None:
         """Write all reports and act on them; `now_s` is the engine's clock.
 
         Without news it only writes a heartbeat every `HEARTBEAT_S`. Raises `OperationalError` if the store cannot be
-        written now.
+        written now. What nothing depends on may wait, unless `at_once`: the longer the last write took, the longer, so
+        that many workers share one store.
         """
         self._now_s = now_s
         while not self._inbox.empty():
@@ -165,7 +180,8 @@ class Reporter:
             self._act_on(message)
             self._unwritten.popleft()
             self._recorded = False
-        self._flush(heartbeat=True)
+        if at_once or self._clock.monotonic_s() - self._written_at_s >= self._pause_s:
+            self._flush(heartbeat=True)
 
     def note(self, submodel: str | None, code: Code, **fields: Any) -> None:
         """Add an event to the history of a sub-model, or of the hybrid."""
@@ -244,7 +260,7 @@ class Reporter:
             columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
                        "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
             run_id, plain = self._address(name)
-            self._store.runs.record_artifact(run_id, plain, **columns)
+            self._store.runs.record_artifact(run_id, plain, blobs=self._kept_models.pop(name, None), **columns)
             self.note(name, Code.SEPARATED, archive=separated.archive.name)
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
@@ -265,8 +281,26 @@ class Reporter:
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 
     def _checkpoint_recorded(self, checkpoint: Checkpoint, path: Path) -> None:
-        record, size_bytes = self._store.runs.record_checkpoint, path.stat().st_size
-        record(*self._address(checkpoint.submodel), name=path.name, step=checkpoint.step, size_bytes=size_bytes)
+        run_id, plain = self._address(checkpoint.submodel)
+        blobs, size_bytes = None, path.stat().st_size
+        if self._porter is not None:  # its files are whole before its row
+            kept = self._bench.checkpoints(checkpoint.submodel).paths()
+            blobs = self._porter.keep(checkpoint.submodel, [f"checkpoints/{plain}/{one.name}" for one in kept])
+        record = self._store.runs.record_checkpoint
+        record(run_id, plain, name=path.name, step=checkpoint.step, size_bytes=size_bytes, blobs=blobs)
+
+    def _keep_model(self, key: str, separated: Separated) -> None:
+        """Have the files of a separated model kept for other hosts. Raises `SeparationFailed`."""
+        if self._porter is None:
+            return
+        folder, plain = self._models_of(key), self._address(key)[1]
+        files = (separated.archive, separated.model_path, probes_path(folder, plain))
+        names = [f"models/{file.name}" for file in dict.fromkeys(files) if file.is_file()]
+        try:
+            self._kept_models[key] = self._porter.keep(key, names)
+        except OSError as error:
+            said = f"The trained model '{plain}' could not be kept for other hosts: {error.strerror or error}."
+            raise SeparationFailed(said) from error
 
     def _checkpoint_done(self, submodel: str) -> None:
         if self.engine is not None:
@@ -432,10 +466,13 @@ class Reporter:
         self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > self._now_s - LATE_S]
         if self._gauge is not None:
             self._batch.hybrid |= self._gauge.columns()
+        begun_s = self._clock.monotonic_s()
         try:
             self._store.telemetry.write(self._hybrid_id, self._batch)
             self._batch, self._written_at_s = TelemetryRows(), self._clock.monotonic_s()
-        except (OperationalError, OSError):  # kept for the next time
+            self._pause_s = min(LONGEST_PAUSE_S, (self._written_at_s - begun_s) / SHARE_OF_TIME)
+            self._renewed(begun_s)
+        except (OperationalError, OSError, Fenced):  # kept for the next time
             raise
         except Exception as error:  # a row that the store refuses must not hold up all others
             self._batch = TelemetryRows()

@@ -1,13 +1,16 @@
-"""The background thread of a server: places what waits on devices, starts workers, and records dead ones.
+"""The background thread of a server or an agent: places what waits on devices, starts workers, records dead ones.
 
-Several supervisors may watch one store (a server and a command line, say): claims are atomic, and the first one to see
-a death records it.
+Several supervisors may watch one store: those of several hosts, or a server and a command line. Each sees all devices
+and decides for all, but enacts only what concerns its own host; claims are atomic, and the first one to see a death
+records it.
 """
 
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import psutil
@@ -15,14 +18,18 @@ import psutil
 from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.machine.budget import Budget, budget_of
+from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.device_watch import DeviceWatch
+from unifiednn_core.runtime.host_lease import HostLease
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
-from unifiednn_core.store import Store
+from unifiednn_core.spec.devices import CPU, SERVER, host_of, on_host, own_name
+from unifiednn_core.store import Store, leases
+from unifiednn_core.store.database import QUEUE
 from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow
@@ -32,6 +39,7 @@ TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
 NOTE_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
 DEVICES_AGAIN_S = 5.0  # how often the devices of this host are looked at
+RESUME = "Resume it: it continues from its last checkpoints."
 
 _log = logging.getLogger(__name__)
 
@@ -49,30 +57,38 @@ class Supervisor:
         budget: Callable[[str], Budget] = budget_of,
         devices: Callable[[], Sequence[Device]] = devices_of_host,
         chores: Callable[[], None] | None = None,
+        host: str = SERVER,
     ):
-        """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside."""
+        """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside.
+
+        `host` is what the fleet calls this machine; the server's has the name `server`.
+        """
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
         self._budget, self._devices, self._chores = budget, devices, chores
+        self._host, self.lease = host, HostLease(store, clock, host)
         self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
         """When the reason of a waiting run was last written."""
         self._coming_up: dict[tuple[str, float | None], float] = {}
         """Monotonic time at which each claim was first seen without a worker."""
-        self._watch_of_devices = DeviceWatch(store)
-        self._webhooks = WebhookSender(store.webhooks, clock)
+        self._watch_of_devices = DeviceWatch(store, host=host)
+        self._webhooks = WebhookSender(store.webhooks, clock) if host == SERVER else None
+        self._news = store.news(QUEUE)
         self._looked_at_s: float | None = None
         """When it last looked at the store without an error, by the monotonic clock."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start watching the store; idempotent."""
+        """Start watching the store; idempotent. Raises `BadInput` if this machine may not, because another one does."""
         if self._thread is None or not self._thread.is_alive():
+            self.lease.enter()
             self._stop.clear()
             self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
             self._thread.start()
             self._watch_of_devices.start()
-            self._webhooks.start()
+            if self._webhooks is not None:
+                self._webhooks.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
@@ -80,7 +96,9 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join()
         self._watch_of_devices.stop()
-        self._webhooks.stop()
+        if self._webhooks is not None:
+            self._webhooks.stop()
+        self._news.close()
         self._launcher.close()
 
     @property
@@ -93,44 +111,92 @@ class Supervisor:
         """Seconds since it last looked at the store without an error; 0 before the first look."""
         return 0.0 if self._looked_at_s is None else self._clock.monotonic_s() - self._looked_at_s
 
+    def park(self) -> None:
+        """Give the devices back: what trains here goes on elsewhere from its checkpoint, and nothing new comes."""
+        self.lease.park()
+
+    def held(self) -> list[HybridRow]:
+        """Hybrids that hold a device of this host."""
+        return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
+
     def tick(self) -> None:
         """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
-        held = self._store.workers.held()
+        renewed = self.lease.keep(self._free_bytes)
+        if not self.lease.stands:  # another process serves this host
+            return
+        held = self.held()
         claims = {_claim_of(hybrid) for hybrid in held}
         self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
         for hybrid in held:
             death = self._death_of(hybrid)
             if death is not None:
-                self._lose(hybrid, death, "Resume it: it continues from its last checkpoints.")
+                self._lose(hybrid, death, RESUME)
         self._store.commands.settle_unclaimed()
         self._look_at_devices()
-        hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
-        self._go_on(hybrids)
-        if waiting or any(hybrid.shared for hybrid, _ in hybrids) or (hybrids and self._store.devices.drain()):
-            self._place(fleet_of(self._store, self._budget, self._clock, hybrids, waiting))
+        if renewed:
+            self._judge_others()
+        waiting, drains = self._store.workers.waiting(), self.lease.parks or (held and self._store.devices.drain())
+        if waiting or drains or self._store.hybrids.share():
+            hybrids = self._store.hybrids.listed()  # many rows; private hybrids alone need nothing
+            self._go_on(hybrids)
+            self._place(fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host))
 
     def fleet(self) -> Fleet:
         """What placement sees now."""
-        self._look_at_devices()
+        others = self._store.is_remote or self._store.hosts.is_served(self._host)
+        if self.lease.stands or not others:  # else this may be a command, with other devices, or on another machine
+            self._look_at_devices()
         hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
-        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting)
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host)
+
+    def _free_bytes(self) -> dict[str, int | None]:
+        return {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}
+
+    def _offered(self) -> list[Device]:
+        """The devices of this host as the fleet knows them, with numbers of cores, which others cannot count."""
+        own = (on_host(device, self._host) for device in self._devices())
+        if self._host == SERVER:
+            return list(own)
+        return [replace(one, cpus=own_cores()) if one.type == CPU and not one.cpus else one for one in own]
+
+    def _judge_others(self) -> None:
+        """Declare hosts lost whose leases have run out, and their workers, which nobody judges any more.
+
+        What each of them needs to be lost is looked at again in the transaction that says so.
+        """
+        foreign = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) != self._host]
+        if not (foreign or self.lease.others):
+            return
+        now_s, there = self._store.hosts.now_s(), set[str]()
+        for row in self.lease.others:
+            if not (leases.is_stale(row.renewed_at_s, now_s) and self._store.hosts.lose(row.name, self._host)):
+                there.add(row.name)
+        for hybrid in foreign:
+            host = host_of(hybrid.device)
+            if host not in there and leases.is_stale(hybrid.heartbeat_at_s or 0.0, now_s):
+                cause = f"Nothing was heard of the host {host} for {leases.LOST_S:g} s."
+                self._lose(hybrid, _Death(cause, counts=False), RESUME, judge=self._host)
 
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
         if self._devices_at_s is None or now_s - self._devices_at_s >= DEVICES_AGAIN_S:
-            self._store.devices.write(self._devices())
+            self._store.devices.write(self._offered(), self._host)
             self._devices_at_s = now_s
 
     def _place(self, fleet: Fleet) -> None:
-        """Enact what placement decides."""
+        """Enact what placement decides about this host."""
         plan = decide(fleet.view)
         for placement in plan.placements:
-            self._start(fleet, placement)
+            if host_of(placement.device) == self._host:
+                self._start(fleet, placement)
         for hybrid in fleet.view.hybrids:
-            leaving = [move for move in plan.moves if move.hybrid_id == hybrid.id]
+            own = host_of(hybrid.device) == self._host
+            leaving = [move for move in plan.moves if own and move.hybrid_id == hybrid.id]
             if leaving:
                 members = None if hybrid.private else [address("", move.key) for move in leaving]
                 self._store.workers.ask_to_leave(hybrid.id, members, leaving[0].reason)
+        if not self.lease.speaks:
+            return
         waits = dict(fleet.forbidden)
         for key, text in plan.waits.items():
             waits.setdefault(address("", key)[0], text)
@@ -140,10 +206,15 @@ class Supervisor:
 
     def _go_on(self, hybrids: Hybrids) -> None:
         """Start the shared hybrids again whose worker died, or end them if their device is not ready any more."""
-        dead = [(hybrid, members) for hybrid, members in hybrids if hybrid.heartbeat_at_s is None]
+        others = {row.name for row in self.lease.others}
+        dead = [
+            (hybrid, members) for hybrid, members in hybrids
+            if hybrid.heartbeat_at_s is None and host_of(hybrid.device) not in others
+        ]  # fmt: skip
         ready = {row.name for row in self._store.devices.all() if row.state == READY} if dead else set()
         for hybrid, members in dead:
-            if not members or hybrid.device not in ready:
+            foreign = host_of(hybrid.device) != self._host  # its own is gone
+            if foreign or self.lease.parks or not members or hybrid.device not in ready:
                 self._store.workers.give_back(hybrid.id, dead=True)
             elif self._store.workers.restart(hybrid.id, own_identity()):
                 self._launch(hybrid.id, hybrid.threads, HYBRID)
@@ -188,15 +259,20 @@ class Supervisor:
                 hybrid_id, cause, "Correct that on this machine, then resume it.", limits=self._limits
             )
 
-    def _lose(self, hybrid: HybridRow, death: "_Death", remedy: str) -> None:
-        died_at, limits = self._launcher.last_mark(hybrid.id), self._limits
-        lose = self._store.workers.lose
-        lose(hybrid.id, death.cause, remedy, seen=hybrid, died_at=died_at, counts=death.counts, limits=limits)
+    def _lose(self, hybrid: HybridRow, death: "_Death", remedy: str, judge: str | None = None) -> None:
+        died_at = self._launcher.last_mark(hybrid.id) if judge is None else None
+        lose = partial(self._store.workers.lose, hybrid.id, death.cause, remedy, seen=hybrid, limits=self._limits)
+        lose(died_at=died_at, counts=death.counts, judge=judge)
 
     def _watch(self) -> None:
-        while not self._stop.wait(TICK_S):
+        pause_s = TICK_S
+        while not self._stop.wait(pause_s):
+            begun_s = self._clock.monotonic_s()
             try:
+                if not self._news.due():
+                    continue
                 self.tick()
+                pause_s = max(TICK_S, self._clock.monotonic_s() - begun_s)  # to see a large fleet takes seconds
                 self._looked_at_s = self._clock.monotonic_s()
                 if self._chores is not None:
                     self._chores()
@@ -205,7 +281,8 @@ class Supervisor:
 
     def _death_of(self, hybrid: HybridRow) -> "_Death | None":
         """How the worker of a hybrid died; None while it lives or may still register."""
-        log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in the home folder."
+        home = "the home folder" if self._host == SERVER else f"the home folder of {self._host}"
+        log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in {home}."
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")
             same_boot = worker.boot_id == boot_id()

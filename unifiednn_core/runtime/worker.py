@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
@@ -54,12 +55,16 @@ from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
+from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import Reporter
+from unifiednn_core.runtime.worker_lease import WorkerLease
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.fence import Fence
 from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import CommandRow
@@ -69,7 +74,7 @@ TICK_S = 0.2
 FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to write the last checkpoints
 MOST_DEFECTS = 25  # ticks in a row that may fail before the run does; 5 s
 
-DONE, FAILED, STUCK, LOST, TERMINATED = 0, 1, 3, 4, 128 + signal.SIGTERM
+DONE, FAILED, STUCK, LOST, FENCED, TERMINATED = 0, 1, 3, 4, 5, 128 + signal.SIGTERM
 
 
 class Worker:
@@ -80,6 +85,7 @@ class Worker:
         *, threads: int, step_limit_s: float, lanes: int = 1,
     ):  # fmt: skip
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
+        self._news = self._store.news(reads.bench.hybrid_id)
         self._hybrid_id, self._shared = reads.bench.hybrid_id, reads.shared
         self._engine = engine
         self._gauge: WorkerGauge | None = gauge
@@ -107,6 +113,7 @@ class Worker:
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
+        lease = WorkerLease(clock, counts=store.is_remote or store.hosts.are_beside(host_of(hybrid.device)))
         torch.set_num_threads(threads)
         bench = Workbench(
             home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast",
@@ -117,11 +124,12 @@ class Worker:
         gauge = WorkerGauge(
             bench.device, clock, earlier=earlier, earlier_load=load
         )  # before any model or data set is read
-        reporter, work_mark = Reporter(store, hybrid, bench, clock, gauge), WorkMark(home.at_work(hybrid_id))
-        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared)
+        porter, work_mark = Porter.of(home, store, hybrid_id), WorkMark(home.at_work(hybrid_id))
+        reporter = Reporter(store, hybrid, bench, clock, gauge, porter, renewed=lease.renewed)
+        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared, porter)
         for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
-                bench.checkpoints(key_of(hybrid_id, command.run_id, command.submodel or "")).clear()
+                reads.forget_checkpoints(key_of(hybrid_id, command.run_id, command.submodel or ""))
         last_turns, elapsed_s = store.telemetry.last_turns(hybrid_id), 0.0
         if hybrid.started_at_s is not None:  # never before the last turn, even if the clock was set back
             elapsed_s = max(clock.utc_s() - hybrid.started_at_s, *last_turns.values(), 0.0)
@@ -137,7 +145,7 @@ class Worker:
             jobs=reads.jobs(members, work_mark, last_turns, elapsed_s),
             checkpoint=settings.checkpoint,
             first_period=first_period(hybrid.deaths),
-            mark=work_mark.set,
+            mark=lease.before_steps(work_mark.set),
             trace=partial(_trace, suspects, work_mark),
             alone_until={place.submodel: place.step for place in suspects},
             memory=reads.memory,
@@ -169,7 +177,8 @@ class Worker:
         while True:
             self._sample()
             try:
-                code = self._tick()
+                looks = self._news.due() or not self._trainer.is_training
+                code = self._tick() if looks else None
                 if code is not None:
                     if code != LOST:
                         self._work_mark.clear()
@@ -177,6 +186,9 @@ class Worker:
                 self._defects = 0
             except OperationalError:  # a full disk or a locked store: the next tick tries again, nothing is lost
                 traceback.print_exc()
+            except Fenced:
+                traceback.print_exc()
+                return FENCED
             except Exception:  # one defect in telemetry must not end training; many in a row do
                 self._defects += 1
                 if self._defects >= MOST_DEFECTS:
@@ -212,7 +224,7 @@ class Worker:
             self._follow_placement()
             self._bring_waiting()
         resting = not self._trainer.is_training  # read before its last reports are written
-        self._reporter.write(self._engine.now_s())
+        self._reporter.write(self._engine.now_s(), at_once=resting or leaving)
         rests = resting and self._reporter.idle
         if rests:  # before the run ends in the store, where others may wait for its figures
             self._sum_up()
@@ -406,9 +418,13 @@ class Worker:
             return True
         if self._reporter.writer.is_writing(name):  # a checkpoint of its last attempt must not follow `clear`
             return False
+        if not (there := self._reads.has_brought(member)):
+            if there is None and asked is not None:
+                commands.decline(asked.id, f"{asked.verb}: a file of {member.row.name} is lost")
+            return there is None
         try:
             if asked is not None and asked.arguments.get("from_start"):
-                self._bench.checkpoints(name).clear()
+                self._reads.forget_checkpoints(name)
         except OSError:  # a full or read-only disk
             traceback.print_exc()
             return False
@@ -466,10 +482,11 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
 
 def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
     """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
-    store = Store(home.database_url, clock)  # the server made the folders
-    attempt = store.workers.register(hybrid_id, launchers.own_identity(), launched_at_s(clock or RealClock()))
+    store, me = Store(home.database_url, clock), launchers.own_identity()  # the server made the folders
+    attempt = store.workers.register(hybrid_id, me, launched_at_s(clock or RealClock()))
     if attempt is None:
         return FAILED  # it started so late that the hybrid was given up
+    store.raise_fence(Fence(hybrid_id, attempt, (me.pid, me.started_at_s)))
     if attempt == 1:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
     hybrid, _ = store.hybrids.get(hybrid_id)
@@ -513,11 +530,26 @@ def _guarded(store: Store, hybrid_id: str, shared: bool, work: Callable[[], int]
     """
     try:
         return work()
+    except Fenced:
+        traceback.print_exc()
+        return FENCED
     except Exception as error:
         traceback.print_exc()
+        if _was_taken_over(store):  # nobody carries files for it any more
+            return FENCED
         if not shared and not isinstance(error, OperationalError | OSError):  # those are no fault of the run
             store.runs.fail_run(hybrid_id, error)
         return FAILED
+
+
+def _was_taken_over(store: Store) -> bool:
+    try:
+        store.require_fence()
+    except Fenced:
+        return True
+    except OperationalError:  # nobody can tell now
+        return False
+    return False
 
 
 def _leave(code: int) -> NoReturn:

@@ -1,16 +1,19 @@
 """Several devices on simulated time: placement and the policy of each hybrid are the very objects of the server.
 
-Placement is `placement.decide` on views that are built as the supervisor builds them; a hybrid is a
-`simulator.SimulatedHybrid`. One sub-model steps at a time on a device, and starting a hybrid takes no time.
+Placement is `placement.decide` on views that are built as the supervisor builds them, or for many devices
+`quick.quick_plan`, which places alike; a hybrid is a `simulator.SimulatedHybrid`. Starting a hybrid takes no time.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import ceil, inf, isinf
+from math import ceil, floor, inf, isinf
+from typing import TYPE_CHECKING
 
 from unifiednn_core.scheduling.base import Policy
+from unifiednn_core.scheduling.fleet_events import Change, FleetFailure, FleetTrace, HeldDevices
 from unifiednn_core.scheduling.line import (
     DeviceView,
     FleetView,
@@ -21,9 +24,12 @@ from unifiednn_core.scheduling.line import (
     Waiting,
 )
 from unifiednn_core.scheduling.placement import STAY_S, decide
-from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
+from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn
 from unifiednn_core.scheduling.sites import predicted_bytes
-from unifiednn_core.spec.devices import DeviceState
+from unifiednn_core.scheduling.standing_line import StandingLine
+
+if TYPE_CHECKING:
+    from unifiednn_core.scheduling.quick import QuickPlans
 
 NEVER_S = 1e9
 """Duration of those whose seconds are unknown."""
@@ -32,29 +38,8 @@ MOST_LOOKS = 20_000
 _EPOCHS = 10  # of a job of which only the seconds are known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A device that is drained, lost or given back."""
-
-    at_s: float
-    device: str
-    state: DeviceState
-
-
-@dataclass(slots=True)
-class FleetTrace:
-    """What happened. Seconds on the clock of the view; by key of each sub-model."""
-
-    placed_s: dict[str, float] = field(default_factory=dict)
-    """First time in a hybrid."""
-    starts_s: dict[str, float] = field(default_factory=dict)
-    """First turn."""
-    ends_s: dict[str, float] = field(default_factory=dict)
-    placements: list[tuple[float, Placement]] = field(default_factory=list)
-    moved: list[str] = field(default_factory=list)
-    """Keys of those that left a hybrid, as often as they did."""
-    waits: Mapping[str, str] = field(default_factory=dict)
-    """What those wait for that never start."""
+def unwatched(view: FleetView, plan: Plan) -> None:
+    """Watch nothing."""
 
 
 def run_fleet(
@@ -64,17 +49,28 @@ def run_fleet(
     jobs: Mapping[str, SimulatedJob] | None = None,
     coming: Iterable[Waiting] = (),
     changes: Iterable[Change] = (),
-    watch: Callable[[FleetView, Plan], object] = lambda view, plan: None,
+    watch: Callable[[FleetView, Plan], object] = unwatched,
     train: Callable[[str], SimulatedHybrid | None] = lambda run_id: None,
     most_looks: int | None = None,
+    failures: Iterable[FleetFailure] = (),
+    checkpoint_s: float = inf,
+    fetch_s: float | None = None,
+    lanes: int = 1,
+    quick: bool = False,
 ) -> FleetTrace:
     """Simulate from a view on until everyone has ended whom a device helps and whose seconds are known.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
     later. `watch` sees each view with the plan for it. `train` makes the private hybrid of a run, or None for one of
-    this `policy`. It ends after `most_looks` moments at which anything changes.
+    this `policy`, which then steps one at a time, or as many as `lanes`. It ends after `most_looks` moments at which
+    anything changes. `failures` are in order, and may have no end; hybrids keep checkpoints each `checkpoint_s`.
+    Who goes on elsewhere does so `fetch_s` later, by default what a move costs.
+    `quick` is for many devices: plans that `watch` sees then do not say what anybody waits for.
     """
-    fleet = _Fleet(view, policy, jobs or {}, coming, changes, watch, train)
+    fleet = _Fleet(view, lambda: SimulatedHybrid(policy, lanes), jobs or {}, coming, changes, watch, train)
+    fleet.fail(failures, checkpoint_s, view.move_cost_s if fetch_s is None else fetch_s)
+    if quick and view.mode != "gathered":
+        fleet.hurry()
     return fleet.run(inf if most_looks is None else most_looks)
 
 
@@ -94,22 +90,34 @@ class _Member:
 class _Hybrid:
     view: HybridView
     train: SimulatedHybrid
+    born: int
+    since_s: float
     members: dict[str, _Member] = field(default_factory=dict)
+    recent: list[SimulatedTurn] = field(default_factory=list)
+    """Turns since the last checkpoint."""
 
 
 class _Fleet:
     def __init__(
         self,
         view: FleetView,
-        policy: Policy,
+        made: Callable[[], SimulatedHybrid],
         jobs: Mapping[str, SimulatedJob],
         coming: Iterable[Waiting],
         changes: Iterable[Change],
         watch: Callable[[FleetView, Plan], object],
         train: Callable[[str], SimulatedHybrid | None],
     ):
-        self._view, self._policy, self._jobs, self._watch = view, policy, dict(jobs), watch
+        self._view, self._shared, self._jobs, self._watch = view, made, dict(jobs), watch
         self._train = train
+        self._quick: QuickPlans | None = None
+        self._checkpoint_s, self._fetch_s = inf, 0.0
+        self._failures: Iterator[FleetFailure] = iter(())
+        self._failure: FleetFailure | None = None
+        self._outages: Counter[str] = Counter()
+        self._known = 0
+        """Members of hybrids whose seconds are known."""
+        self._due: list[tuple[float, int, _Hybrid]] = []
         self._trace = FleetTrace()
         self._unknown: set[str] = set()
         """Keys of those whose seconds are unknown."""
@@ -119,7 +127,7 @@ class _Fleet:
         self._now_s = view.now_s
         self._devices = {device.name: replace(device, resting=False) for device in view.devices}
         self._hybrids: dict[str, _Hybrid] = {}
-        self._waiting = {id(entry): entry for entry in view.waiting}
+        self._line, self._coming = StandingLine(), 0
         self._order = count()
         known = {hybrid.id for hybrid in view.hybrids}
         self._ids = (name for place in count() if (name := f"simulated{place}") not in known)
@@ -133,19 +141,42 @@ class _Fleet:
             if hybrid.device in self._devices:
                 self._begin_with(hybrid)
         for entry in coming:
-            self._at(entry.submitted_at_s, lambda entry=entry: self._submit(entry))  # type: ignore[misc]
+            self._coming += 1
+            self._at(entry.submitted_at_s, lambda entry=entry: self._come(entry))  # type: ignore[misc]
         for change in changes:
             self._at(change.at_s, lambda change=change: self._change(change))  # type: ignore[misc]
         for entry in view.waiting:
-            self._expect(entry)
+            self._submit(entry)
+
+    def fail(self, failures: Iterable[FleetFailure], checkpoint_s: float, fetch_s: float) -> None:
+        """Let devices fail."""
+        self._fetch_s = fetch_s
+        self._checkpoint_s, self._failures = checkpoint_s, iter(failures)
+        self._failure = next(self._failures, None)
+
+    def hurry(self) -> None:
+        """Plan with columns."""
+        from unifiednn_core.scheduling.quick import QuickPlans
+
+        self._quick = QuickPlans(replace(self._view, devices=tuple(self._devices.values())), self._pools)
+        for entry in self._line.entries:
+            self._quick.want(entry, 1)
+        for hybrid in self._hybrids.values():
+            self._quick.changed(hybrid.view.id)
 
     def run(self, most_looks: float) -> FleetTrace:
         self._place()
         looks = 0
         while looks < most_looks and (self._events or not self._open_end()):
             looks += 1
-            next_s = min((one.train.next_s for one in self._hybrids.values()), default=inf)
-            self._now_s = max(self._now_s, min(next_s, self._events[0][0] if self._events else inf))
+            next_s = min(self._next_due_s(), self._events[0][0] if self._events else inf)
+            if self._failure is not None and self._failure.at_s <= next_s and (self._known or self._coming):
+                self._now_s = max(self._now_s, self._failure.at_s)
+                self._die(self._failure)
+                self._failure = next(self._failures, None)
+                self._place()
+                continue
+            self._now_s = max(self._now_s, next_s)
             changed = False
             while self._events and self._events[0][0] <= self._now_s:
                 heapq.heappop(self._events)[2]()
@@ -154,18 +185,41 @@ class _Fleet:
                 self._place()
             if self._advance():
                 self._place()
-
+        if self._quick is not None and self._line.entries:
+            self._trace.waits = decide(self._seen()).waits
         return self._trace
 
     def _open_end(self) -> bool:
         """Whether only those train whose seconds are unknown, if any."""
-        return all(key in self._unknown for one in self._hybrids.values() for key in one.members)
+        return not self._known
+
+    def _next_due_s(self) -> float:
+        """When the first hybrid has anything to do."""
+        while self._due and not self._is_due(self._due[0]):
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else inf
+
+    def _is_due(self, one: tuple[float, int, _Hybrid]) -> bool:
+        return one[2].train.next_s == one[0] and one[2].view.id in self._hybrids
+
+    def _touch(self, hybrid: _Hybrid) -> None:
+        """Note that a hybrid has changed."""
+        if self._quick is not None:
+            self._quick.changed(hybrid.view.id)
+        if hybrid.train.next_s < inf:
+            heapq.heappush(self._due, (hybrid.train.next_s, hybrid.born, hybrid))
 
     def _at(self, at_s: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._events, (at_s, next(self._order), act))
 
+    def _come(self, entry: Waiting) -> None:
+        self._coming -= 1
+        self._submit(entry)
+
     def _submit(self, entry: Waiting) -> None:
-        self._waiting[id(entry)] = entry
+        self._line.add(entry)
+        if self._quick is not None:
+            self._quick.want(entry, 1)
         self._expect(entry)
 
     def _expect(self, entry: Waiting) -> None:
@@ -174,7 +228,34 @@ class _Fleet:
             self._at(max(self._now_s, entry.submitted_at_s + self._view.gather_s), lambda: None)
 
     def _change(self, change: Change) -> None:
-        self._devices[change.device] = replace(self._devices[change.device], state=change.state)
+        device = self._devices[change.device] = replace(self._devices[change.device], state=change.state)
+        if self._quick is not None:
+            self._quick.columns.change(device)
+
+    def _die(self, failure: FleetFailure) -> None:
+        """What trains there goes back to the line, as of its last checkpoints."""
+        dead = set(failure.devices)
+        for name in failure.devices:
+            self._outages[name] += 1
+            self._change(Change(at_s=failure.at_s, device=name, state="away"))
+        self._at(failure.back_s, lambda: self._repair(failure))
+        for hybrid in [one for one in self._hybrids.values() if dead & {one.view.device, *one.view.also}]:
+            age_s = self._now_s - hybrid.since_s
+            periods = 0 if isinf(self._checkpoint_s) else floor(age_s / self._checkpoint_s)
+            kept_s = hybrid.since_s + (periods * self._checkpoint_s if periods else 0.0)
+            found = hybrid.train.lose(self._now_s, kept_s, hybrid.recent)
+            self._settle(hybrid)
+            for job, lost_s in found:
+                self._trace.lost_s[job.name] += lost_s
+            self._trace.deaths += 1
+            absent = [member.job for member in hybrid.members.values() if not member.joined]
+            self._leave(hybrid, [*(job for job, _ in found), *absent])
+
+    def _repair(self, failure: FleetFailure) -> None:
+        for name in failure.devices:
+            self._outages[name] -= 1
+            if not self._outages[name]:
+                self._change(Change(at_s=failure.back_s, device=name, state="ready"))
 
     def _begin_with(self, view: HybridView) -> None:
         hybrid = self._made(view, view.id)
@@ -189,7 +270,9 @@ class _Fleet:
                 asked=view.device, devices=member.devices, private=view.private, people=member.people,
                 need=member.need, threads=view.threads, profile=view.profile, left_s=member.left_s,
             )  # fmt: skip
-            self._join(hybrid, self._member(entry, member.key, member.moved_at_s))
+            found = self._member(entry, member.key, member.moved_at_s)
+            self._add(hybrid, found)
+            self._join(hybrid, found)
 
     def _job(self, entry: Waiting, key: str) -> SimulatedJob:
         """The job behind a key."""
@@ -210,10 +293,21 @@ class _Fleet:
         expected = None if entry.left_s is None else entry.left_s / whole_s if whole_s > 0 else 1.0
         return _Member(entry, key, self._job(entry, key), moved_at_s, expected)
 
-    def _join(self, hybrid: _Hybrid, member: _Member) -> None:
+    def _add(self, hybrid: _Hybrid, member: _Member) -> None:
         hybrid.members[member.key] = member
+        self._known += member.key not in self._unknown
+        self._touch(hybrid)
+
+    def _remove(self, hybrid: _Hybrid, key: str) -> _Member:
+        self._known -= key not in self._unknown
+        if self._quick is not None:
+            self._quick.changed(hybrid.view.id)
+        return hybrid.members.pop(key)
+
+    def _join(self, hybrid: _Hybrid, member: _Member) -> None:
         member.joined = True
         hybrid.train.join(replace(member.job, name=member.key), self._now_s)
+        self._touch(hybrid)
 
     # -- the view
 
@@ -228,7 +322,7 @@ class _Fleet:
             replace(device, free_bytes=None if isinf(free[_pool(device)]) else max(0, int(free[_pool(device)])))
             for device in self._devices.values()
         )
-        waiting = tuple(self._waiting.values())
+        waiting = tuple(self._line.entries)
         return replace(self._view, now_s=self._now_s, devices=devices, hybrids=hybrids, waiting=waiting)
 
     def _hybrid_view(self, hybrid: _Hybrid) -> HybridView:
@@ -246,24 +340,22 @@ class _Fleet:
     # -- what happens
 
     def _place(self) -> None:
-        view = self._seen()
-        plan = decide(view)
-        self._watch(view, plan)
+        plan = self._plan()
+        self._trace.plans += 1
         self._trace.waits = plan.waits
-        by_key = {key: entry for entry in view.waiting for key in entry.keys}
         for placement in plan.placements:
             self._trace.placements.append((self._now_s, placement))
-            hybrid = self._hybrid_of(placement, [by_key[key] for key in placement.keys])
-            for key in placement.keys:
-                entry = by_key[key]
-                self._waiting.pop(id(entry), None)
+            entries = [self._line.by_key[key] for key in placement.keys]
+            hybrid = self._hybrid_of(placement, entries)
+            for key, entry in zip(placement.keys, entries, strict=True):
+                self._start(entry)
                 moved = key in self._trace.placed_s
                 self._trace.placed_s.setdefault(key, self._now_s)
                 member = self._member(entry, key, self._now_s if moved else None)
-                hybrid.members[key] = member
+                self._add(hybrid, member)
                 if moved:  # its checkpoint has to come; later it may move again
                     self._at(self._now_s + STAY_S, lambda: None)
-                    self._at(self._now_s + view.move_cost_s, lambda h=hybrid, m=member: self._arrive(h, m))  # type: ignore[misc]
+                    self._at(self._now_s + self._fetch_s, lambda h=hybrid, m=member: self._arrive(h, m))  # type: ignore[misc]
                 else:
                     self._join(hybrid, member)
         for move in plan.moves:
@@ -273,7 +365,45 @@ class _Fleet:
             if member.joined:
                 hybrid.train.leave(move.key, self._now_s)
             else:
-                self._at(self._now_s, lambda h=hybrid, m=member: self._leave(h, [m.job]))  # type: ignore[misc]
+                self._at(self._now_s, lambda h=hybrid, m=member: self._turn_back(h, m))  # type: ignore[misc]
+            self._touch(hybrid)
+
+    def _plan(self) -> Plan:
+        if self._quick is None:
+            view = self._seen()
+            plan = decide(view)
+            self._watch(view, plan)
+            return plan
+        plan = self._quick.plan(self._now_s, self._line.entries, self._quick_view, self._seen)
+        if self._watch is not unwatched:
+            self._watch(self._seen(), plan)
+        return plan
+
+    def _quick_view(self, name: str) -> tuple[HybridView, Mapping[str, tuple[float, float]]] | None:
+        """A hybrid, and when those end that train, by how placement counts seconds; None if it has ended."""
+        hybrid = self._hybrids.get(name)
+        if hybrid is None:
+            return None
+        members = hybrid.members
+        ends = {
+            key: (end_s, expected)
+            for key, end_s in hybrid.train.ends_s.items()
+            if (expected := members[key].expected) is not None
+        }
+        return self._hybrid_view(hybrid), ends
+
+    def _start(self, entry: Waiting) -> None:
+        """Take an entry from the line."""
+        if entry.keys[0] in self._line.by_key:
+            self._line.take(entry)
+            if self._quick is not None:
+                self._quick.want(entry, -1)
+
+    def _turn_back(self, hybrid: _Hybrid, member: _Member) -> None:
+        """Let one leave that had not arrived."""
+        if hybrid.members.get(member.key) is member:
+            self._leave(hybrid, [member.job])
+            self._trace.moved.append(member.key)
 
     def _arrive(self, hybrid: _Hybrid, member: _Member) -> None:
         if hybrid.members.get(member.key) is member and not member.leaving:
@@ -292,33 +422,49 @@ class _Fleet:
 
     def _made(self, view: HybridView, run_id: str) -> _Hybrid:
         train = self._train(run_id) if view.private else None
-        hybrid = self._hybrids[view.id] = _Hybrid(view, train or SimulatedHybrid(self._policy))
+        hybrid = _Hybrid(view, train or self._shared(), next(self._order), self._now_s)
+        self._hybrids[view.id] = hybrid
         return hybrid
 
     def _advance(self) -> bool:
         """Let each hybrid do what is due now; returns whether anyone has ended or left."""
-        changed = False
-        for hybrid in list(self._hybrids.values()):
+        changed, due = False, dict[int, _Hybrid]()
+        while self._next_due_s() <= self._now_s:
+            _, born, hybrid = heapq.heappop(self._due)
+            due[born] = hybrid
+        for born in sorted(due):
+            hybrid = due[born]
             while hybrid.train.next_s <= self._now_s:
                 ended, left = hybrid.train.advance()
                 for key in ended:
-                    del hybrid.members[key]
+                    self._remove(hybrid, key)
                     self._trace.ends_s[key] = self._now_s
                 if left:
+                    self._trace.moved += [job.name for job in left]
                     self._leave(hybrid, left)
                 changed = changed or bool(ended or left)
                 for key, start_s in hybrid.train.at_work:
                     self._trace.starts_s.setdefault(key, start_s)
-            hybrid.train.turns.clear()
-            if not hybrid.members:
-                self._hybrids.pop(hybrid.view.id, None)
+            self._settle(hybrid)
+            self._touch(hybrid)
+            self._end_if_empty(hybrid)
         return changed
+
+    def _settle(self, hybrid: _Hybrid) -> None:
+        """Count the turns that have ended, and keep those since the last checkpoint."""
+        turns = hybrid.train.turns
+        self._trace.turns += len(turns)
+        for turn in turns:
+            self._trace.service_s[turn.submodel] += turn.end_s - turn.start_s
+        if self._failure is not None:
+            since_s = self._now_s - self._checkpoint_s
+            hybrid.recent = [turn for turn in (*hybrid.recent, *turns) if turn.end_s > since_s]
+        turns.clear()
 
     def _leave(self, hybrid: _Hybrid, jobs: Sequence[SimulatedJob]) -> None:
         """Back to the line, with what is left; the members of a private hybrid as one."""
-        left = [hybrid.members.pop(job.name) for job in jobs]
+        left = [self._remove(hybrid, job.name) for job in jobs]
         self._jobs.update({job.name: job for job in jobs})
-        self._trace.moved += [member.key for member in left]
         for members in [left] if hybrid.view.private else [[member] for member in left]:
             lefts_s = [_expected_s(member, _left_s(self._jobs[member.key])) for member in members]
             known_s = [left_s for left_s in lefts_s if left_s is not None]
@@ -327,10 +473,13 @@ class _Fleet:
                 keys=tuple(member.key for member in members),
                 left_s=sum(known_s) if len(known_s) == len(members) else None,
             )
-            self._waiting[id(entry)] = entry
-            self._expect(entry)
-        if not hybrid.members:
-            self._hybrids.pop(hybrid.view.id, None)
+            self._submit(entry)
+        self._end_if_empty(hybrid)
+
+    def _end_if_empty(self, hybrid: _Hybrid) -> None:
+        if not hybrid.members and self._hybrids.pop(hybrid.view.id, None) is not None:
+            devices = 1 + len(hybrid.view.also)
+            self._trace.held.append(HeldDevices(hybrid.since_s, self._now_s, devices))
 
 
 def _left_s(job: SimulatedJob) -> float:

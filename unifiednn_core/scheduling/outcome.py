@@ -40,9 +40,9 @@ def outcome(jobs: Sequence[SimulatedJob], turns: Sequence[SimulatedTurn]) -> Out
     return Outcome(
         mean_turnaround_s=fmean(turnarounds_s.values()),
         median_turnaround_s=median(turnarounds_s.values()),
-        p95_turnaround_s=_p95(list(turnarounds_s.values())),
+        p95_turnaround_s=p95(list(turnarounds_s.values())),
         mean_slowdown=fmean(slowdowns),
-        p95_slowdown=_p95(slowdowns),
+        p95_slowdown=p95(slowdowns),
         makespan_s=max(ends_s.values()) - min(job.arrival_s for job in jobs),
         deadlines_met=fmean(met) if met else None,
         jain=sum(ratios) ** 2 / (len(ratios) * sum(ratio**2 for ratio in ratios)),
@@ -76,6 +76,6 @@ def shares(
     return had_s, due_s
 
 
-def _p95(values: Sequence[float]) -> float:
+def p95(values: Sequence[float]) -> float:
     """The smallest value that is at least as large as 95 % of them."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]

@@ -25,6 +25,7 @@ than any device has, and those that gather.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import ceil, inf
+from typing import Protocol
 
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Move, Placed, Plan, Waiting, in_order
@@ -45,9 +46,16 @@ def decide(view: FleetView) -> Plan:
         fleet = _balanced(view, line, fleet)
     return Plan(
         placements=tuple(site.placement() for site in fleet.sites if site.entries),
-        moves=(*_drained(view), *_to_free_devices(fleet)),
+        moves=(*drained(view), *_to_free_devices(fleet)),
         waits={key: text for entry, text in fleet.left for key in entry.keys},
     )
+
+
+def usual_seconds(view: FleetView) -> float:
+    """Mean of the seconds left that are known."""
+    lefts_s = [member.left_s for hybrid in view.hybrids for member in hybrid.members]
+    known_s = [left_s for left_s in (*lefts_s, *(entry.left_s for entry in view.waiting)) if left_s is not None]
+    return sum(known_s) / len(known_s) if known_s else 1.0
 
 
 class _Fleet:
@@ -68,9 +76,7 @@ class _Fleet:
             used_bytes = None if site.hybrid is None else site.hybrid.used_bytes
             if used_bytes is not None and site.predicted_bytes:
                 self._free_bytes[self._pool(site)] -= max(0, site.predicted_bytes - used_bytes)
-        lefts_s = [member.left_s for hybrid in view.hybrids for member in hybrid.members]
-        known_s = [left_s for left_s in (*lefts_s, *(entry.left_s for entry in view.waiting)) if left_s is not None]
-        self.usual_s = sum(known_s) / len(known_s) if known_s else 1.0
+        self.usual_s = usual_seconds(view)
         """What an unknown number of seconds counts as, where devices are compared."""
         asked_by = Counter(entry.devices for entry in view.waiting)
         self._wanted: Counter[str] = Counter()
@@ -375,7 +381,7 @@ def _before_it(count: int) -> str:
     return "1 is before it in line" if count == 1 else f"{count} are before it in line"
 
 
-def _drained(view: FleetView) -> Iterator[Move]:
+def drained(view: FleetView) -> Iterator[Move]:
     """All sub-models leave a device that is drained."""
     states = {device.name: device.state for device in view.devices}
     for hybrid in view.hybrids:
@@ -397,15 +403,28 @@ def _to_free_devices(fleet: _Fleet) -> Iterator[Move]:
     }
     for site in free:
         goes: list[Placed] = []
-        while (found := _best_move(fleet, site, rich, goes)) is not None:
+        while (found := best_move(fleet, site, rich, goes)) is not None:
             hybrid_id, member = found
             rich[hybrid_id].remove(member)
             goes.append(member)
             yield Move(key=member.key, hybrid_id=hybrid_id, reason=f"{site.device.name} is free.")
 
 
-def _best_move(
-    fleet: _Fleet, site: Site, rich: Mapping[str, Sequence[Placed]], there: Sequence[Placed]
+class FreeRoom(Protocol):
+    """What a move to a free device depends on."""
+
+    @property
+    def view(self) -> FleetView:
+        """Settings and moment."""
+        ...
+
+    def fits_free(self, site: Site, members: Sequence[Placed]) -> bool:
+        """Whether these fit on a free device."""
+        ...
+
+
+def best_move(
+    fleet: FreeRoom, site: Site, rich: Mapping[str, Sequence[Placed]], there: Sequence[Placed]
 ) -> tuple[str, Placed] | None:
     """The member whose end a move to a device brings forward most, with its hybrid; None if no move pays."""
     now_s, cost_s = fleet.view.now_s, fleet.view.move_cost_s

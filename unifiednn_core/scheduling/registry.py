@@ -105,7 +105,7 @@ def policy_named(name: str, parameters: Mapping[str, object]) -> Policy:
     findings = [_unknown(key, key, known, f"The policy '{name}' has no parameter '{key}'", remedy) for key in wrong]
     try:
         # Unknown entries are left out: pydantic ignores them in a plain dataclass.
-        made = TypeAdapter(policy).validate_python({key: parameters[key] for key in known if key in parameters})
+        made = _adapter(policy).validate_python({key: parameters[key] for key in known if key in parameters})
     except ValidationError as error:
         findings += [finding for detail in error.errors() for finding in _wrong_value(detail, card)]
     if findings:
@@ -141,6 +141,12 @@ def _require_form(policy: type[Policy]) -> None:
         raise TypeError(f"{policy!r} has a parameter without a default")
 
 
+@cache
+def _adapter(policy: type[Policy]) -> TypeAdapter[Policy]:
+    return TypeAdapter(policy)  # it takes milliseconds
+
+
+@cache
 def _card(policy: type[Policy]) -> PolicyCard:
     hints = get_type_hints(policy)
     parameters = []

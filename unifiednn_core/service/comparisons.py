@@ -10,11 +10,13 @@ from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.compare import verdict
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint
 from unifiednn_core.machine.budget import slot
+from unifiednn_core.machine.devices import devices_known
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions, require_baseline
+from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import Mode, RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow
@@ -173,5 +175,8 @@ class ComparisonService:
 
 def _why_no_baseline(run: RunRow) -> str | None:
     spec = RunSpec.model_validate(run.spec)
-    now = fingerprint(spec, slot(run.device), run.threads or 1)
-    return None if now == run.fingerprint else "This run, the machine or a version changed after the run was submitted."
+    if any(host_of(one.name) != SERVER for one in devices_known()):  # hosts come and go, and the baseline follows it
+        same = asked_sha256(spec) == run.environment.get("asked_sha256")
+    else:
+        same = fingerprint(spec, slot(run.device), run.threads or 1) == run.fingerprint
+    return None if same else "This run, the machine or a version changed after the run was submitted."

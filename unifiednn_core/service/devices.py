@@ -1,18 +1,26 @@
 """Devices: which there are, how they are used now, which take new work, and how much of their memory may be used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.machine.device_samples import DeviceSampler, OtherProcess
 from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.runtime.agent import differences
 from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
-from unifiednn_core.store.device_samples import DeviceSamples, UsePoint
-from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, Devices
+from unifiednn_core.spec.devices import SERVER, host_of
+from unifiednn_core.store import Store
+from unifiednn_core.store.device_samples import UsePoint
+from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
+from unifiednn_core.store.hosts import HostRow
+from unifiednn_core.store.leases import STOPS_S
+from unifiednn_core.store.schema import HybridRow
 from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, UseOverTime
+from unifiednn_core.views.hosts import ListedHost, ListedState
 from unifiednn_core.views.people import view_of
 
 SHOWN_S, EVERY_S = 600.0, 10.0
@@ -27,24 +35,46 @@ _FIGURES = ("own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w"
 class DeviceService:
     """Shows devices, their use, and what a spec can ask for; drains devices and limits their memory."""
 
-    def __init__(self, guard: Guard, devices: Devices, samples: DeviceSamples, clock: Clock):
-        self.guard, self._devices, self._samples, self._clock = guard, devices, samples, clock
+    def __init__(self, guard: Guard, store: Store, clock: Clock, recent: Recent):
+        self.guard, self._store, self._clock, self._recent = guard, store, clock, recent
+        self._devices, self._samples = store.devices, store.device_samples
 
     @permission(Role.OPERATOR, audited=False)
     def devices(self) -> tuple[ListedDevice, ...]:
         """All devices, also those that drain or are away: GPUs first."""
         return tuple(view_of(ListedDevice, row, cpus=tuple(row.cpus)) for row in self._known())
 
+    @permission(Role.OPERATOR, audited=False)
+    def hosts(self) -> tuple[ListedHost, ...]:
+        """All machines that offer devices, or offered some: the server's first."""
+        rows, now_s = self._store.hosts.all(), self._store.hosts.now_s()
+        devices, held = self._known(), self._store.workers.held()
+        servers: Mapping[str, str] = next((row.facts for row in rows if row.name == SERVER), {})
+        return tuple(_host(row, devices, held, servers, now_s) for row in rows)
+
+    @permission(Role.OPERATOR, about="{host}")
+    def drain_host(self, host: str) -> None:
+        """Place nothing new on the devices of a host; what trains there goes on elsewhere. Raises `NotFound`."""
+        for row in self._of_host(host):
+            if row.state == READY:
+                self._devices.set_state(row.name, DRAINING)
+
+    @permission(Role.OPERATOR, about="{host}")
+    def ready_host(self, host: str) -> None:
+        """Use the devices of a host again that drain; raises `NotFound`."""
+        for row in self._of_host(host):
+            if row.state == DRAINING:
+                self._devices.set_state(row.name, READY)
+
     @permission(Role.VIEWER, audited=False)
-    def cards(self) -> tuple[DeviceCard, ...]:
-        """Each device that is there, as it is used now and over the last ten minutes: GPUs first.
+    def cards(self, *, within_s: float = 0.0) -> tuple[DeviceCard, ...]:
+        """Each device that is there, as it is used now and over the last ten minutes: GPUs first; at most so old.
 
         Only operators see processes of others. A submitter sees about how much is in use now, and by nobody in
         particular.
         """
         actor, now_s = self.guard.actor, self._clock.utc_s()
-        rows = [row for row in self._known() if row.state != AWAY]
-        newest, over_time = self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S)
+        rows, newest, over_time = self._recent.within(within_s, "devices", self._seen)
         fresh: dict[str, Any] = {name: row for name, row in newest.items() if now_s - row.at_s <= FRESH_S}
         if not fresh:  # no server runs
             fresh = {one.device: one for one in DeviceSampler().sample([row.device for row in rows], (), {})}
@@ -86,11 +116,46 @@ class DeviceService:
         self._known()
         self._devices.set_limit(name, limit_bytes)
 
+    def _of_host(self, host: str) -> list[DeviceRow]:
+        rows = self._known()
+        if not any(row.name == host for row in self._store.hosts.all()):
+            known = ", ".join(row.name for row in self._store.hosts.all()) or "none"
+            raise NotFound(f"There is no host '{host}'. Known hosts: {known}.")
+        return [row for row in rows if host_of(row.name) == host]
+
+    def _seen(self) -> tuple[list[DeviceRow], Mapping[str, Any], Mapping[str, list[UsePoint]]]:
+        """Devices that are there, their last samples, and their use over time: a device has hundreds of samples."""
+        rows = [row for row in self._known() if row.state != AWAY]
+        return rows, self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S)
+
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""
-        if not self._devices.are_watched():
+        watched = self._store.is_remote or self._devices.are_watched() or self._store.hosts.is_served(SERVER)
+        if not watched:
             self._devices.write(devices_of_host())
         return self._devices.all()
+
+
+def _host(
+    row: HostRow, devices: Sequence[DeviceRow], held: Sequence[HybridRow], servers: Mapping[str, str], now_s: float
+) -> ListedHost:
+    own = [device for device in devices if host_of(device.name) == row.name and device.state != AWAY]
+    state: ListedState = row.state
+    if state == READY and own and all(device.state == DRAINING for device in own):
+        state = DRAINING
+    silent_s = max(0.0, now_s - row.renewed_at_s)
+    if state != AWAY and silent_s > STOPS_S:
+        state = "silent"
+    return ListedHost(
+        name=row.name,
+        machine=row.machine,
+        state=state,
+        silent_s=silent_s,
+        devices=tuple(device.name for device in own),
+        hybrids=sum(host_of(hybrid.device) == row.name for hybrid in held),
+        versions=row.facts,
+        differences=differences(row.facts, servers),
+    )
 
 
 def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float) -> DeviceCard:

@@ -114,7 +114,7 @@ class ExportService:
         An earlier export of the same sub-model is deleted there. Raises `BadInput` without the extra `mlflow`, or if
         the place cannot be used.
         """
-        exported = self._exported(run_id)
+        exported = self._exported(run_id, with_models=True)
         require("mlflow")
         return tuple(_write_mlflow(exported, to))
 
@@ -130,17 +130,17 @@ class ExportService:
         folder.mkdir(parents=True, exist_ok=True)
         return tuple(_write_wandb(exported, folder))
 
-    def _exported(self, run_id: str) -> list[ToExport]:
+    def _exported(self, run_id: str, *, with_models: bool = False) -> list[ToExport]:
         """The sub-models that this person may see and that have begun; raises `NotFound` if there is none."""
         run, rows = self._store.runs.get(run_id)
         history = self._store.telemetry.history(run_id, None)
         own = [row for row in rows if not self._actor.sees_only_own or row.owner == self._actor.id]
-        found = [self._one(run, row, history) for row in own if row.steps_done]
+        found = [self._one(run, row, history, with_models) for row in own if row.steps_done]
         if not found:
             raise NotFound(f"Run '{run_id}' has trained nothing yet. Export it once it has begun.")
         return found
 
-    def _one(self, run: RunRow, row: SubModelRow, history: History) -> ToExport:
+    def _one(self, run: RunRow, row: SubModelRow, history: History, with_model: bool) -> ToExport:
         began_s = run.started_at_s or run.created_at_s
         turns = [turn for turn in history.slices if turn.submodel == row.name]
         [asked] = [part for part in run.spec["submodels"] if part["name"] == row.name]
@@ -155,7 +155,9 @@ class ExportService:
                 "unifiednn.key": f"{run.id}/{row.name}", "unifiednn.state_sha256": row.state_sha256 or ""}  # fmt: skip
         if row.certificate is not None:
             tags["unifiednn.certificate"] = "holds" if row.certificate.get("holds") else "does not hold"
-        archive = None if row.artifact is None else self._home.run(run.id) / "models" / row.artifact
+        archive = None
+        if with_model and row.artifact is not None:
+            archive = self._store.depot(self._home).bring(run.id, row.name, f"models/{row.artifact}")
         return ToExport(
             run.id, run.name, row.name, State(row.state), began_s, row.ended_at_s, parameters,
             tuple(_points(row.name, history, turns, began_s)), tags, archive,

@@ -1,7 +1,11 @@
 """The facade of the service, used by pages, command line and routes."""
 
+from collections.abc import Sequence
+
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home, cpu_devices
+from unifiednn_core.machine.devices import Device
+from unifiednn_core.runtime.carrier import Carrier
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
@@ -9,6 +13,7 @@ from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
+from unifiednn_core.service.fleet import FleetService
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
@@ -25,7 +30,7 @@ from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
-from unifiednn_core.store import Store
+from unifiednn_core.store import Store, depot
 from unifiednn_core.views.monitoring import Health
 
 PERMISSIONS = permissions_of(
@@ -35,6 +40,7 @@ PERMISSIONS = permissions_of(
     PeopleService,
     DeviceService,
     QueueService,
+    FleetService,
     LogService,
     RetentionService,
     ExportService,
@@ -42,6 +48,8 @@ PERMISSIONS = permissions_of(
     MonitoringService,
 )
 """Permission of each action, by name."""
+HOSTS_S = 5.0
+"""How old the list of devices of other hosts may be."""
 
 
 class Service:
@@ -50,14 +58,16 @@ class Service:
     def __init__(
         self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
         line: Line | None = None, recent: Recent | None = None, certifier: Certifier | None = None,
+        carrier: Carrier | None = None,
     ):  # fmt: skip
-        """`line`, `recent` and `certifier` are those of the same store, so that all people share them."""
+        """`line`, `recent`, `certifier` and `carrier` are those of the same store, so that all people share them."""
+        self._carrier = carrier or Carrier(home, store, clock)
         self._certifier = certifier or Certifier(home, store, clock)
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
         self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
         self._recent = recent or Recent()
-        guard = Guard(actor, store.runs, store.people, self._recent)
-        room = Room(home, store, actor)
+        guard = Guard(actor, store.runs, store.people, self._recent, self._devices_elsewhere)
+        room = Room(home, store, actor, self._recent)
         importer = FileImporter(home, store.library, actor, room)
         reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
@@ -65,31 +75,39 @@ class Service:
         self.library = LibraryService(guard, home, store, importer, submissions, room)
         self.comparisons = ComparisonService(guard, store, clock, reader, submissions, self._recent)
         self.people = PeopleService(guard, home, store.people, clock)
-        self.devices = DeviceService(guard, store.devices, store.device_samples, clock)
+        self.devices = DeviceService(guard, store, clock, self._recent)
         self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
+        self.fleet = FleetService(guard, home)
         self.exports = ExportService(guard, home, store, actor)
         self.notifications = NotificationService(guard, store.webhooks, clock)
         self.monitoring = MonitoringService(guard, home, store, clock, supervisor)
-        self.retention = RetentionService(guard, home, store, clock)
+        self.retention = RetentionService(guard, home, store, clock, room)
 
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
         """Open a home, by default the one of the environment, for the local operator."""
         home, clock = (home or Home.default()).create(), RealClock()
         store = Store.open(home, clock)
+        depot.settle(home, store.blobs, store.people)
         chores = Housekeeper(home, store, clock)
         return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)
+
+    def _devices_elsewhere(self) -> Sequence[Device]:
+        """Devices of other hosts, as of a moment ago."""
+        return self._recent.within(HOSTS_S, ("devices elsewhere",), self.store.devices.of_others)
 
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
         return Service(
-            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier
-        )
+            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier,
+            self._carrier,
+        )  # fmt: skip
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""
         cpu_devices()  # the thread could tell nobody
+        self._carrier.start()
         self._supervisor.start()
         self._certifier.start()
 
@@ -110,4 +128,5 @@ class Service:
         """Stop watching and close the store. Training continues."""
         self._certifier.stop()
         self._supervisor.stop()
+        self._carrier.stop()
         self.store.close()

@@ -25,8 +25,18 @@ from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.spec.documents import document_of
 from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.store import Store
-from unifiednn_core.views.library import DraftView, KeptModel, Lineage, QuotaView, ServerFile, ShelvedFile, UploadView
+from unifiednn_core.views.library import (
+    DraftView,
+    FileUse,
+    KeptModels,
+    Lineage,
+    QuotaView,
+    ServerFile,
+    ShelvedFile,
+    UploadView,
+)
 from unifiednn_core.views.runs import FileView
 
 
@@ -110,7 +120,7 @@ class LibraryService:
         filename = held[sha256].filename
         self._room.require(filename, held[sha256].size_bytes)
         with holding(self._home.files):  # the intake process writes the parts to where they stay
-            report = client.split(self._home.file(sha256), filename, plan, self._home)
+            report = client.split(self._store.depot(self._home).bring_file(sha256), filename, plan, self._home)
             if report.train is None or report.test is None:
                 raise BadInput(report.findings)
             self._importer.remember(report.test, plan.filename("test", filename))
@@ -125,9 +135,19 @@ class LibraryService:
         return self._shelf.files()
 
     @permission(Role.SUBMITTER, audited=False)
-    def kept(self) -> tuple[KeptModel, ...]:
-        """Trained models and newest checkpoints of this person's sub-models, the newest first."""
-        return self._shelf.kept()
+    def file_uses(self, sha256: str) -> tuple[FileUse, ...]:
+        """Runs of this person that name a file: those that have not ended, then the newest."""
+        return self._shelf.uses(sha256)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def files_used_by(self, text: str) -> frozenset[str]:
+        """SHA-256 of the files of this person's runs or sub-models whose name has this part."""
+        return self._shelf.used_by(text)
+
+    @permission(Role.SUBMITTER, audited=False)
+    def kept(self, query: KeptQuery) -> KeptModels:
+        """Trained models, or newest checkpoints, of this person's sub-models."""
+        return self._shelf.kept(query)
 
     @permission(Role.SUBMITTER, Own.PART, audited=False)
     def lineage(self, run_id: str, submodel: str) -> Lineage:

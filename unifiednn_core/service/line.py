@@ -10,9 +10,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.machine.devices import looking_once
 from unifiednn_core.runtime.placing import Fleet
 from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, run_fleet
 from unifiednn_core.scheduling.line import FleetView
@@ -25,9 +27,13 @@ from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.speeds import TimedTurn
 from unifiednn_core.views.estimates import Estimate, earliest, latest
 
-EPOCHS, FEWEST_EPOCHS, STEPS_PER_EPOCH = 600, 16, 4
+EPOCHS, FEWEST_EPOCHS, FEWEST_OF_MANY, STEPS_PER_EPOCH = 600, 16, 4, 4
 """Epochs of all trainings of a forecast, the fewest of a run, and steps of one, where there are more."""
 SHORTEST_S = 0.01
+MANY_DEVICES = 16
+"""With so many, each training is cut into fewer epochs."""
+WORK = 1_600_000
+"""Moments by devices and sub-models, about a second: of a large fleet, what comes later is not foreseen."""
 KEPT_S = 4.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
@@ -75,7 +81,8 @@ class Line:
         try:
             begun_s = self._clock.monotonic_s()
             if self._known is None or begun_s >= self._until_s:
-                self._known = outlook_of(self._look(), self._turns)
+                with looking_once():
+                    self._known = outlook_of(self._look(), self._turns)
                 took_s = self._clock.monotonic_s() - begun_s
                 self._until_s = begun_s + max(KEPT_S, took_s / SHARE_OF_TIME)
             return self._known
@@ -102,18 +109,22 @@ def outlook_of(fleet: Fleet, turns: Turns = lambda run_ids: {}) -> Outlook:
     for resident in fleet.residents.values():
         runs[resident.run.id].append(resident)
     paces = _paces(fleet, runs, turns)
+    many = len(view.devices) >= MANY_DEVICES
+    looks = min(MOST_LOOKS, WORK // (len(view.devices) + len(fleet.residents) + 1))
+
+    @cache
+    def rules(run_id: str) -> rehearsals.Rules:
+        return rehearsals.rules_of(runs[run_id][0].run, [one.row for one in runs[run_id]], f"{run_id}/")
 
     def train(run_id: str) -> SimulatedHybrid | None:
         if run_id not in runs:
             return None
-        rows = [one.row for one in runs[run_id]]
-        rules = rehearsals.rules_of(runs[run_id][0].run, rows, f"{run_id}/")
-        return SimulatedHybrid(rules.policy, rules.lanes, rules.may_join)
+        return SimulatedHybrid(rules(run_id).policy, rules(run_id).lanes, rules(run_id).may_join)
 
     starts, ends = list[Mapping[str, float]](), list[Mapping[str, float]]()
     for scale in (0.0, -1.0, 1.0):
         jobs = _jobs(view, runs, paces, scale)
-        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=MOST_LOOKS)
+        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=looks, quick=many)
         in_s = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
         ends.append({key: end_s for key, end_s in in_s.items() if key not in rests})
         starts.append({key: max(0.0, trace.starts_s[key] - view.now_s) for key in ends[-1]})
@@ -151,7 +162,8 @@ def _jobs(
     one that rests takes no time.
     """
     found = dict[str, SimulatedJob]()
-    epochs = max(FEWEST_EPOCHS, EPOCHS // max(1, len(runs)))
+    fewest = FEWEST_OF_MANY if len(view.devices) >= MANY_DEVICES else FEWEST_EPOCHS
+    epochs = max(fewest, EPOCHS // max(1, len(runs)))
     for run_id, members in runs.items():
         prefix, jobs = f"{run_id}/", list[SimulatedJob]()
         for run, row in sorted(members, key=lambda one: one.row.arrival):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from unifiednn_core.base.files import end_of
 from unifiednn_core.base.paths import Home, application
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
@@ -40,10 +41,14 @@ class LogService:
             return WorkerLog(withheld=SHARED_WORKER)
         attempts = self._store.telemetry.attempts([run_id])[run_id]
         workers = [run_id] if not run.shared else dict.fromkeys(one.hybrid_id for one in attempts if one.hybrid_id)
-        files = [self._home.log(worker) for worker in workers]
-        if run.mode != HYBRID:  # each script of a baseline has a log of its own
-            files += sorted((self._home.run(run_id) / "baseline").glob("*.log"))
-        text, is_cut = tail(files)
+        if self._store.depot(self._home).is_shared:  # its workers may have been on other hosts
+            told = self._store.worker_logs.of(workers)
+            text, is_cut = "".join(one.text for one in told), any(one.is_cut for one in told)
+        else:
+            files = [self._home.log(worker) for worker in workers]
+            if run.mode != HYBRID:  # each script of a baseline has a log of its own
+                files += sorted((self._home.run(run_id) / "baseline").glob("*.log"))
+            text, is_cut = tail(files)
         if not actor.here:  # no folders of the server
             text = text.replace(str(self._home.root), "HOME").replace(f"{application()}/", "")
         lines = worker_lines(text, [row.name for row in rows])
@@ -70,13 +75,5 @@ def tail(files: Iterable[Path]) -> tuple[str, bool]:
     """The end of some files, whole lines, together at most `MOST_BYTES`; and whether something was left out."""
     known = [(file, file.stat().st_size) for file in files if file.is_file()]
     share = MOST_BYTES // max(1, len(known))
-    texts = [_end_of(file, size, share) for file, size in known]
+    texts = [end_of(file, share) for file, _ in known]
     return "".join(texts), any(size > share for _, size in known)
-
-
-def _end_of(file: Path, size_bytes: int, most_bytes: int) -> str:
-    with file.open("rb") as opened:
-        opened.seek(max(0, size_bytes - most_bytes))
-        text = opened.read(most_bytes).decode("utf-8", errors="replace")
-    text = text if size_bytes <= most_bytes else text.partition("\n")[2]
-    return text if not text or text.endswith("\n") else f"{text}\n"

@@ -15,6 +15,7 @@ from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.uploads import SPARE_BYTES
 from unifiednn_core.store import Store
+from unifiednn_core.store.address import trouble
 from unifiednn_core.store.devices import READY
 from unifiednn_core.views.monitoring import DeviceFigures, Figures, Health, HealthPart
 
@@ -101,8 +102,8 @@ def _store(store: Store) -> HealthPart:
     try:
         store.monitoring.answers()
     except DatabaseError as error:
-        text, remedy = f"The store cannot be read: {error.orig}.", "Free or repair the home folder (UNIFIEDNN_HOME)."
-        return HealthPart(name="store", ok=False, vital=True, text=text, remedy=remedy)
+        said, remedy = trouble(error)
+        return HealthPart(name="store", ok=False, vital=True, text=f"The store cannot be read: {said}.", remedy=remedy)
     return HealthPart(name="store", ok=True, vital=True, text="The store answers.")
 
 

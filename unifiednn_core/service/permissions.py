@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from unifiednn_core.base.errors import Forbidden, NotFound
+from unifiednn_core.machine.devices import Device, knowing
 from unifiednn_core.service.ownership import RunOwners, owners_of
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor, Role
@@ -79,8 +80,16 @@ def permissions_of(*kinds: type) -> Mapping[str, Permission]:
 class Guard:
     """Checks permissions and writes the audit log, for one actor."""
 
-    def __init__(self, actor: Actor, runs: Runs, people: People, recent: Recent):
-        self.actor = actor
+    def __init__(
+        self,
+        actor: Actor,
+        runs: Runs,
+        people: People,
+        recent: Recent,
+        elsewhere: Callable[[], Sequence[Device]] = tuple,
+    ):
+        """`elsewhere` finds the devices of other hosts, for which a spec can ask, too."""
+        self.actor, self._elsewhere = actor, elsewhere
         self._runs, self._people, self._recent = runs, people, recent
 
     @contextmanager
@@ -107,7 +116,8 @@ class Guard:
         if rule.audited:  # before the action, so every action is in the log
             note(outcome="allowed")
         try:
-            yield
+            with knowing(self._elsewhere):
+                yield
         except Exception as error:
             if rule.audited:
                 note(outcome=f"failed: {type(error).__name__}")

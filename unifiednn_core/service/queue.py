@@ -80,10 +80,10 @@ class QueueService:
         """Every hybrid that holds a device, with its members, in order of devices."""
         listed, outlook = self._store.hybrids.listed(), self._line.now()
         memory = self._store.telemetry.memory_now()
+        everybody = self._store.hybrids.members([row.id for row, _ in listed])  # those that have ended keep their place
         found = []
         for row, going in listed:
-            _, members = self._store.hybrids.get(row.id)  # with those that have ended, so that places stay
-            one = self._listed(row, members, outlook, memory.get(row.id))
+            one = self._listed(row, everybody[row.id], outlook, memory.get(row.id))
             still = {(run.id, part.name) for run, part in going}
             kept = tuple(member for member in one.members if (member.run_id, member.name) in still)
             found.append(replace(one, members=kept))

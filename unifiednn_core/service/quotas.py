@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.machine.disk import disk_use
-from unifiednn_core.runtime.housekeeping import retention_in
+from unifiednn_core.machine.disk import DiskUse, disk_use
+from unifiednn_core.runtime.housekeeping import kept_bytes, retention_in
+from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.store import Store
 from unifiednn_core.views.library import QuotaView
+
+LOOK_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Room:
     home: Home
     store: Store
     actor: Actor
+    recent: Recent
 
     def view(self) -> QuotaView:
         """What this person's files take, and the limits. The home as a whole is told only to operators."""
@@ -26,11 +30,16 @@ class Room:
         quota_bytes = self.store.people.quota_of(self.actor.id)
         if self.actor.sees_only_own:
             return QuotaView(person=self.actor.id, quota_bytes=quota_bytes, **mine)
-        use, limit_bytes = disk_use(self.home), retention_in(self.store).home_limit_bytes
+        use, limit_bytes = self.disk_use(), retention_in(self.store).home_limit_bytes
         return QuotaView(
             person=self.actor.id, quota_bytes=quota_bytes, **mine,
-            home_bytes=use.home, home_limit_bytes=limit_bytes, free_bytes=use.free,
+            home_bytes=kept_bytes(self.home, self.store, self.disk_use),
+            home_limit_bytes=limit_bytes, free_bytes=use.free,
         )  # fmt: skip
+
+    def disk_use(self) -> DiskUse:
+        """What the home folder takes, at most a minute ago: a look at all files of many runs takes seconds."""
+        return self.recent.within(LOOK_AGAIN_S, "disk", lambda: disk_use(self.home))
 
     def require(self, filename: str, size_bytes: int) -> None:
         """Raise `BadInput` if so many more bytes exceed the quota of this person or the limit of the home folder."""
@@ -43,7 +52,7 @@ class Room:
                 remedy = "Delete files or runs that you no longer need, or ask an admin for a larger quota."
                 raise BadInput.of("Quota", filename, message, remedy)
         limit_bytes = retention_in(self.store).home_limit_bytes
-        if limit_bytes is not None and disk_use(self.home).home + size_bytes > limit_bytes:
+        if limit_bytes is not None and kept_bytes(self.home, self.store) + size_bytes > limit_bytes:
             message = "The home folder of this server is full: an admin limited its size."
             raise BadInput.of(
                 "Home folder full", filename, message, "Delete what is no longer needed, or ask an admin."

@@ -13,10 +13,11 @@ from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery
 from unifiednn_core.store import Store
+from unifiednn_core.store.run_lists import RunRows
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.views import run_rows as present
 from unifiednn_core.views.attention import SHOWN_S
-from unifiednn_core.views.run_lines import RunLine, RunLines
+from unifiednn_core.views.run_lines import HybridLines, RunLine, RunLines
 from unifiednn_core.views.runs import SHOWN_EPOCHS, SHOWN_TURNS, RunView
 
 Rows = tuple[RunRow, list[SubModelRow]]
@@ -51,8 +52,7 @@ class RunReader:
         """One page of the runs that this person has a part in."""
         person = self._actor.id if self._actor.sees_only_own else None
         found = self._store.run_lists.page(query, person)
-        places = {run_id: place for place, run_id in enumerate(found.waiting, start=1)}
-        views = self._seen(found.rows, present.listed_views(found.rows, self._clock.utc_s(), places))
+        views = self._views_of(found)
         lines = tuple(
             RunLine(
                 run=view,
@@ -62,6 +62,16 @@ class RunReader:
             for view, (_, parts) in zip(views, found.rows, strict=True)
         )
         return RunLines(lines=lines, total=found.total, page=found.page)
+
+    def _views_of(self, found: RunRows) -> tuple[RunView, ...]:
+        places = {run_id: place for place, run_id in enumerate(found.waiting, start=1)}
+        return self._seen(found.rows, present.listed_views(found.rows, self._clock.utc_s(), places))
+
+    def hybrids(self, page: int, rows: int) -> HybridLines:
+        """One page of the hybrids that this person has a part in, with their baselines."""
+        person = self._actor.id if self._actor.sees_only_own else None
+        found = self._store.run_lists.hybrids(page, rows, person)
+        return HybridLines(runs=self._views_of(found), total=found.total, page=found.page)
 
     def choices(self) -> RunChoices:
         """What the filters of the list can choose."""

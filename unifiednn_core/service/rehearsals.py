@@ -15,6 +15,7 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.rehearsal import LEAST_S, SETTLED_STEPS, Pace, Stretch, joining, pace_of
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
+from unifiednn_core.spec.devices import own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, is_concurrent
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
@@ -107,7 +108,11 @@ def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: 
 
 def _cpu_s(run: RunRow, row: SubModelRow) -> float | None:
     """CPU seconds per step, where that is the time of a step alone."""
-    alone = run.threads == 1 and row.device_kind and (run.hybrid is None or (run.hybrid.device or "").startswith("cpu"))
+    alone = (
+        run.threads == 1
+        and row.device_kind
+        and (run.hybrid is None or own_name(run.hybrid.device or "").startswith("cpu"))
+    )
     return row.cpu_s / row.steps_done if alone and row.cpu_s and row.steps_done else None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.machine.disk import DiskUse, disk_use
+from unifiednn_core.machine.disk import DiskUse
 from unifiednn_core.runtime import housekeeping
 from unifiednn_core.service.permissions import Guard, permission
+from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.retention import Due, Retention
 from unifiednn_core.store import Store
@@ -32,8 +33,8 @@ class OwnedBytes:
 class RetentionService:
     """Reads and sets the retention, and shows what is on the disk."""
 
-    def __init__(self, guard: Guard, home: Home, store: Store, clock: Clock):
-        self.guard = guard
+    def __init__(self, guard: Guard, home: Home, store: Store, clock: Clock, room: Room):
+        self.guard, self._room = guard, room
         self._home, self._store, self._clock = home, store, clock
 
     @permission(Role.ADMIN, audited=False)
@@ -60,7 +61,7 @@ class RetentionService:
     @permission(Role.ADMIN, audited=False)
     def disk_use(self) -> DiskUse:
         """What the home folder takes, by kind."""
-        return disk_use(self._home)
+        return self._room.disk_use()
 
     @permission(Role.ADMIN, audited=False)
     def owned(self) -> tuple[OwnedBytes, ...]:

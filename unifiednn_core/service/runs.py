@@ -9,12 +9,11 @@ from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.machine.disk import size_of
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
-from unifiednn_core.runtime import removal
+from unifiednn_core.runtime import housekeeping, removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.service.forecasts import Forecasts, RunChange, require_few
 from unifiednn_core.service.ownership import owners_of
@@ -25,14 +24,14 @@ from unifiednn_core.service.submission import OnWarnings, Submissions, require_b
 from unifiednn_core.spec.hyperparameters import Hyperparameters, at_learning_rate, with_nodes
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, submodel_actions
 from unifiednn_core.spec.run import Mode, PolicySpec, RunSpec, SubModelSpec, parse_hyperparameters, parse_run
-from unifiednn_core.spec.run_query import RunChoices, RunQuery
+from unifiednn_core.spec.run_query import PAGE_ROWS, KeptQuery, RunChoices, RunQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, require_new_name
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.forecast import Counterfactual, PolicyForecast
 from unifiednn_core.views.graph import graph_dot
-from unifiednn_core.views.run_lines import DeletionView, RunLines
+from unifiednn_core.views.run_lines import DeletionView, HybridLines, RunLines
 from unifiednn_core.views.run_rows import metrics_csv, trained_view
 from unifiednn_core.views.runs import RunView, TrainedView
 
@@ -330,6 +329,11 @@ class RunService:
         return self._reader.page(query)
 
     @permission(Role.VIEWER, audited=False)
+    def compared(self, page: int = 0, rows: int = PAGE_ROWS) -> HybridLines:
+        """One page of the hybrids that this person has a part in, with their baselines."""
+        return self._reader.hybrids(page, rows)
+
+    @permission(Role.VIEWER, audited=False)
     def run_choices(self) -> RunChoices:
         """What the filters of the list can choose, and how many runs there are."""
         return self._reader.choices()
@@ -350,7 +354,7 @@ class RunService:
             refused=refused,
             models=sum(row.artifact is not None for row in rows),
             checkpoints=sum(row.checkpoint_step is not None for row in rows),
-            size_bytes=size_of(self._home.run(run_id)),
+            size_bytes=housekeeping.sizes_of(self._home, self._store, run_id)(run_id),
             others=sum(other.id != run_id for other, _ in others),
             taken=tuple(taken),
         )
@@ -375,14 +379,8 @@ class RunService:
     @permission(Role.SUBMITTER, audited=False)
     def trained(self) -> tuple[TrainedView, ...]:
         """Trained models that this person can download, the newest first."""
-        actor = self.guard.actor
-        views = [
-            trained_view(run, part)
-            for run, parts in self._store.runs.listed()
-            for part in parts
-            if part.artifact is not None and (not actor.sees_only_own or part.owner == actor.id)
-        ]
-        return tuple(sorted(views, key=lambda view: view.created_at_s, reverse=True))
+        owner = self.guard.actor.id if self.guard.actor.sees_only_own else None
+        return tuple(map(trained_view, self._store.kept.of_runs(KeptQuery("model", counted=False), owner).rows))
 
     @permission(Role.SUBMITTER, Own.SHARE, audited=False)
     def finished(self, run_id: str) -> tuple[str, ...]:
@@ -424,14 +422,14 @@ class RunService:
         artifact = self._row(run_id, submodel).artifact
         if artifact is None:
             raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
-        return self._home.run(run_id) / "models" / artifact
+        return self._store.depot(self._home).bring(run_id, submodel, f"models/{artifact}")
 
     def _checkpoint(self, run_id: str, submodel: str) -> Path:
         self._row(run_id, submodel)
-        kept = sorted(self._home.checkpoints(run_id, submodel).glob("step-*.safetensors"))
-        if not kept:
+        newest = self._store.depot(self._home).newest_checkpoint(run_id, submodel)
+        if newest is None:
             raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
-        return kept[-1]
+        return newest
 
     def _row(self, run_id: str, submodel: str) -> SubModelRow:
         rows = {row.name: row for row in self._store.runs.get(run_id)[1]}

@@ -2,10 +2,9 @@
 
 import json
 import secrets
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
@@ -13,15 +12,16 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.removals import NEEDS
-from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.uses import files_of
 from unifiednn_core.views.certificate import standing_of
-from unifiednn_core.views.library import FileUse, KeptModel, Lineage, Origin, ShelvedFile
+from unifiednn_core.views.library import FileUse, KeptModel, KeptModels, Lineage, Origin, ShelvedFile
 from unifiednn_core.views.runs import FileView
 
 MODEL_KINDS = ("model", "weights")
+MOST_USES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,8 @@ class Shelf:
 
     def files(self) -> tuple[ShelvedFile, ...]:
         """All files with the runs and drafts that name them."""
-        library, only_of = self.store.library, self._only_of
-        uses: dict[str, list[FileUse]] = defaultdict(list)
-        for row in library.uses(only_of):
-            uses[row.sha256].append(
-                FileUse(
-                    run_id=row.run_id, run_name=row.run_name, submodel=row.submodel, entry=row.entry,
-                    needed=row.state in NEEDS,
-                )
-            )  # fmt: skip
+        library, kept, only_of = self.store.library, self.store.kept, self._only_of
+        runs, needed = kept.use_counts(only_of), kept.needed(only_of)
         drafts = {
             draft_id: (str(document.get("name") or ""), json.dumps(document.get("submodels", ())))
             for draft_id, document in library.draft_documents(only_of).items()
@@ -56,7 +49,8 @@ class Shelf:
         return tuple(
             ShelvedFile(
                 file=file,
-                uses=tuple(uses.get(file.sha256, ())),
+                runs=runs.get(file.sha256, 0),
+                needed=file.sha256 in needed,
                 drafts=tuple((key, name) for key, (name, written) in drafts.items() if file.sha256 in written),
                 origin=Origin(**origins[file.sha256]) if file.sha256 in origins else None,
                 owners=owners.get(file.sha256, 1),
@@ -64,32 +58,26 @@ class Shelf:
             for file in self.importer.files()
         )
 
-    def kept(self) -> tuple[KeptModel, ...]:
-        """Trained models and newest checkpoints, the newest first."""
-        found, certified = [], self.store.library.certified()
-        for run, parts in self.store.runs.listed():
-            for part in parts:
-                if run.mode != HYBRID or self._only_of not in (None, part.owner):
-                    continue
-                same = {"run_id": run.id, "run_name": run.name, "submodel": part.name, "number": part.number,
-                        "state": State(part.state), "test_accuracy": part.test_accuracy}  # fmt: skip
-                known = certified.get((run.id, part.name))
-                if part.artifact is not None:
-                    found.append(
-                        KeptModel(
-                            **same, what="model", filename=part.artifact, size_bytes=part.artifact_bytes or 0,
-                            at_s=part.artifact_at_s or run.created_at_s, state_sha256=part.state_sha256 or "",
-                            certificate=None if known is None else standing_of(*known),
-                        )
-                    )  # fmt: skip
-                if part.checkpoint_step is not None:
-                    found.append(
-                        KeptModel(
-                            **same, what="checkpoint", filename=part.checkpoint or "", step=part.checkpoint_step,
-                            size_bytes=part.checkpoint_bytes or 0, at_s=part.checkpoint_at_s or run.created_at_s,
-                        )
-                    )  # fmt: skip
-        return tuple(sorted(found, key=lambda one: one.at_s, reverse=True))
+    def uses(self, sha256: str) -> tuple[FileUse, ...]:
+        """Runs that use a file: those that need it, then the newest, at most `MOST_USES`."""
+        return tuple(
+            FileUse(
+                run_id=row.run_id, run_name=row.run_name, submodel=row.submodel, entry=row.entry,
+                needed=row.state in NEEDS,
+            )
+            for row in self.store.kept.uses(sha256, self._only_of, MOST_USES)
+        )  # fmt: skip
+
+    def used_by(self, text: str) -> frozenset[str]:
+        """Files of runs or sub-models whose name has this part."""
+        return self.store.kept.used_by(text, self._only_of)
+
+    def kept(self, query: KeptQuery) -> KeptModels:
+        """Trained models, or newest checkpoints."""
+        found = self.store.kept.of_runs(query, self._only_of)
+        return KeptModels(
+            models=tuple(_kept(row, query.what) for row in found.rows), total=found.total, size_bytes=found.size_bytes
+        )
 
     def lineage(self, run_id: str, submodel: str) -> Lineage:
         """Files that a sub-model was made of."""
@@ -115,13 +103,13 @@ class Shelf:
         if what == "model":
             if row.artifact is None or row.model_path is None:
                 raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
-            source = self.home.run(run_id) / "models" / Path(row.model_path).name
+            source = self.store.depot(self.home).bring(run_id, submodel, f"models/{Path(row.model_path).name}")
             return self._import(source, f"{submodel}-trained{source.suffix}", MODEL_KINDS, origin)
-        kept = sorted(self.home.checkpoints(run_id, submodel).glob("step-*.safetensors"))
-        if not kept:
+        newest = self.store.depot(self.home).newest_checkpoint(run_id, submodel)
+        if newest is None:
             raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
         origin = replace(origin, step=row.checkpoint_step)
-        return self._import(kept[-1], f"{submodel}-{kept[-1].name}", ("checkpoint",), origin)
+        return self._import(newest, f"{submodel}-{newest.name}", ("checkpoint",), origin)
 
     def _import(self, source: Path, filename: str, kinds: tuple[str, ...], origin: Origin) -> FileView:
         try:
@@ -133,3 +121,22 @@ class Shelf:
             return self.importer.import_moved(waiting, filename, kinds, origin=origin)
         finally:
             waiting.unlink(missing_ok=True)
+
+
+def _kept(row: Any, what: Literal["model", "checkpoint"]) -> KeptModel:
+    same: dict[str, Any] = {
+        "run_id": row.run_id, "run_name": row.run_name, "submodel": row.name, "number": row.number,
+        "state": State(row.state), "test_accuracy": row.test_accuracy, "what": what,
+    }  # fmt: skip
+    if what == "checkpoint":
+        return KeptModel(
+            **same, filename=row.checkpoint or "", step=row.checkpoint_step, size_bytes=row.checkpoint_bytes or 0,
+            at_s=row.checkpoint_at_s,
+        )  # fmt: skip
+    made = row.certificate or {}
+    outcomes = {one["what"]: one["outcome"] for one in made.get("compared") or ()}
+    stands = standing_of(bool(made["holds"]), outcomes) if made.get("holds") is not None else None
+    return KeptModel(
+        **same, filename=row.artifact or "", size_bytes=row.artifact_bytes or 0, at_s=row.artifact_at_s,
+        state_sha256=row.state_sha256 or "", certificate=stands,
+    )  # fmt: skip

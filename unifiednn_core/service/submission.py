@@ -13,13 +13,13 @@ from unifiednn_core.base.paths import SHARED_RUN, Home
 from unifiednn_core.compare.arms import as_baseline, is_whole
 from unifiednn_core.compare.fingerprint import asked_sha256, fingerprint, machine
 from unifiednn_core.machine.budget import slot
-from unifiednn_core.machine.devices import devices_of_host, threads_of
+from unifiednn_core.machine.devices import devices_known, threads_of
 from unifiednn_core.machine.gpu import gpu_count
 from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.fixed_nodes import with_nodes
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, with_fixed_nodes
-from unifiednn_core.preflight.kept_check import check_once, checked_before
+from unifiednn_core.preflight.kept_check import check_once, checked_before, files_of
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
@@ -29,7 +29,7 @@ from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in
 from unifiednn_core.service.reading import RunReader
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
-from unifiednn_core.spec.devices import matches
+from unifiednn_core.spec.devices import SERVER, host_of, matching, type_named
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.sharing import Party
@@ -38,6 +38,8 @@ from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 
 OnWarnings = Callable[[Sequence[Finding]], object]
 """Called with the warnings before submission; raise to cancel."""
+MOST_NAMED = 20
+"""Devices that a finding names."""
 _BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -88,6 +90,7 @@ class Submissions:
 
     def _checked(self, spec: RunSpec, base: Path, on_progress: Tell) -> CheckReport:
         here, now_s = self._here(spec), self._clock.utc_s()
+        self._store.depot(self._home).bring_files(name for part in spec.submodels for name in files_of(part))
         return check_once(spec, self._home, here, now_s, lambda: client.check(spec, base, self._home, on_progress))
 
     def _here(self, spec: RunSpec) -> dict[str, object]:
@@ -186,6 +189,8 @@ class Submissions:
         """Rows of a new baseline of a run, which trains split networks in one piece."""
         baseline, parts = as_baseline(run, rows, mode, run_id=self._new_id(), now_s=self._clock.utc_s())
         baseline.submitter = self._actor.id
+        if run.hybrid is not None and run.hybrid.device and any(host_of(one.name) != SERVER for one in devices_known()):
+            baseline.device = f"{host_of(run.hybrid.device)}/{type_named(run.hybrid.device)}"  # figures of one machine
         owners = {row.name: row.owner for row in rows}
         for part in parts:
             part.owner = owners[part.name]
@@ -293,9 +298,16 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
         policy_named(spec.policy.name, spec.policy.parameters)
     except BadInput as error:
         findings += error.findings
-    devices = devices_of_host()
-    if not any(matches(spec.device, device, devices) for device in devices):
-        message = f"This machine has no device '{spec.device}'. It has {', '.join(one.text for one in devices)}."
+    devices = devices_known()
+    if not devices:
+        message, remedy = "No host offers a device now.", "Start an agent on one: unifiednn agent --join URL"
+        findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
+    elif not matching(spec.device, devices):
+        several = any(host_of(device.name) != SERVER for device in devices)
+        have = "No host has a device" if several else "This machine has no device"
+        there = "There are" if several else "It has"
+        message = f"{have} '{spec.device}'. {there} {', '.join(one.text for one in devices[:MOST_NAMED])}"
+        message += f" and {len(devices) - MOST_NAMED} more." if len(devices) > MOST_NAMED else "."
         remedy = 'Choose "auto", the name of one of them, or words of its model.'
         if spec.device.lower().startswith("cuda") and gpu_count():
             remedy += " GPUs need the CUDA build of torch."

@@ -80,7 +80,9 @@ def _names(data: object) -> list[str]:
 
 def _remedy(detail: ErrorDetails) -> str:
     if detail["type"] == "string_pattern_mismatch" and detail["loc"][-1] == "device":
-        return 'Give "auto", "cpu", "cuda", one device such as "cuda:0", or a model such as "H200".'
+        return (
+            'Give "auto", "cpu", "cuda", a device such as "cuda:0", a model such as "H200", or a host such as "gpu-1".'
+        )
     bounds = {
         name: f"{value:g}" if isinstance(value, float) else value for name, value in detail.get("ctx", {}).items()
     }

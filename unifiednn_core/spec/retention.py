@@ -1,6 +1,7 @@
 """What an admin lets the server delete by itself, and what of it is due. Pure."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,6 +31,12 @@ class Retention(BaseModel):
     def is_off(self) -> bool:
         """Whether nothing is ever deleted."""
         return self == Retention()
+
+    @property
+    def least_age_s(self) -> float:
+        """Nothing younger goes because of its age."""
+        days = [days for days in (self.keep_runs_days, self.keep_checkpoints_days) if days is not None]
+        return min(days, default=inf) * DAY_S
 
     @property
     def home_limit_bytes(self) -> int | None:

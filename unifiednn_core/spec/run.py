@@ -211,8 +211,9 @@ class RunSpec(_Part):
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._()-]{0,63}$")] = "auto"
-    """`auto` (a GPU where there is one), `cpu`, `cuda`, one device such as `cuda:1`, or a kind such as `H200`."""
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._()/-]{0,127}$")] = "auto"
+    """`auto` (a GPU where there is one), `cpu`, `cuda`, one device such as `cuda:1`, or a kind such as `H200`; with
+    many hosts also one of them, `gpu-1`, or one before any of these, `gpu-1/cuda:1`."""
     hybrid: Literal["private", "shared"] = "private"
     """`private`: these sub-models alone, under this policy. `shared`: with those of others, in hybrids whose policy,
     lanes and checkpoints the operator sets."""

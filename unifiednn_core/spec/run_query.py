@@ -28,6 +28,30 @@ class RunQuery:
     """From 0; one beyond the end means the last."""
     rows: int = PAGE_ROWS
 
+    @property
+    def filters(self) -> bool:
+        """Whether it leaves out any run."""
+        times = (self.owner, self.since_s, self.until_s)
+        return bool(self.text or self.states or self.device) or any(one is not None for one in times)
+
+
+KeptSort = Literal["name", "run", "state", "step", "accuracy", "size", "added"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptQuery:
+    """What a person asks of the trained models, or of the newest checkpoints, that runs keep."""
+
+    what: Literal["model", "checkpoint"]
+    text: str = ""
+    """Part of the name of a sub-model, or of the name or id of a run."""
+    sort: KeptSort = "added"
+    descending: bool = True
+    rows: int | None = None
+    """Most of them; all without it."""
+    counted: bool = True
+    """Whether to count all that match, which looks at each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:

@@ -1,14 +1,22 @@
 """The database: runs, commands, measurements, files and people."""
 
+from pathlib import Path
+
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.paths import Home
+from unifiednn_core.store.blob_rows import BlobRows
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.depot import Depot
 from unifiednn_core.store.device_samples import DeviceSamples
 from unifiednn_core.store.devices import Devices
+from unifiednn_core.store.fence import Fence
+from unifiednn_core.store.hosts import Hosts
 from unifiednn_core.store.hybrids import Hybrids
+from unifiednn_core.store.kept import Holdings
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.monitoring import Monitoring
+from unifiednn_core.store.news import StoreNews
 from unifiednn_core.store.people import People
 from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.requests import Requests
@@ -18,37 +26,69 @@ from unifiednn_core.store.seen import Seen
 from unifiednn_core.store.speeds import Speeds
 from unifiednn_core.store.telemetry import Telemetry
 from unifiednn_core.store.webhooks import Webhooks
+from unifiednn_core.store.worker_logs import WorkerLogs
 from unifiednn_core.store.workers import Workers
 
 
 class Store:
     """All parts of the store over one database."""
 
-    def __init__(self, database_url: str, clock: Clock | None = None):
+    def __init__(self, database_url: str, clock: Clock | None = None, fence: Fence | None = None):
+        """`fence` is what has to hold for each write, of a worker."""
         clock = clock or RealClock()
-        self._database = Database(database_url)
+        self._database = Database(database_url, clock)
+        self._database.fence = fence
         self.runs = Runs(self._database, clock)
         self.hybrids = Hybrids(self._database, clock)
         self.workers = Workers(self._database, self.runs, clock)
         self.commands = Commands(self._database, self.runs, clock)
         self.telemetry = Telemetry(self._database, clock)
         self.library = Library(self._database, clock)
+        self.kept = Holdings(self._database)
         self.people = People(self._database, clock)
         self.removals = Removals(self._database, clock)
         self.run_lists = RunLists(self._database)
         self.measured = Measured(self._database, clock)
         self.speeds = Speeds(self._database)
-        self.devices = Devices(self._database, clock)
+        self.devices = Devices(self._database)
+        self.hosts = Hosts(self._database)
         self.requests = Requests(self._database, clock)
         self.monitoring = Monitoring(self._database)
         self.webhooks = Webhooks(self._database, clock)
         self.seen = Seen(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
+        self.blobs = BlobRows(self._database, clock)
+        self.worker_logs = WorkerLogs(self._database, clock)
+        self._depots: dict[Path, Depot] = {}
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":
         """Open the store of a home; creates missing folders."""
         return cls(home.create().database_url, clock)
+
+    def raise_fence(self, fence: Fence) -> None:
+        """From now on each write needs this to hold, and raises `Fenced` otherwise."""
+        self._database.fence = fence
+
+    def require_fence(self) -> None:
+        """Raise `Fenced` if the worker that writes here has lost its hybrid."""
+        with self._database.write():
+            pass
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines may use the database as well."""
+        return self._database.is_remote
+
+    def depot(self, home: Home) -> Depot:
+        """Where the files of a home are kept, as the database says when this is first asked."""
+        if home.root not in self._depots:
+            self._depots[home.root] = Depot.of(home, self.blobs, self.people)
+        return self._depots[home.root]
+
+    def news(self, name: str) -> StoreNews:
+        """Hear of what concerns a hybrid, by its id, or of all that waits, as `queue`."""
+        return self._database.news(name)
 
     def close(self) -> None:
         """Close all connections."""

@@ -1,4 +1,11 @@
-"""Opens the database: SQLite in WAL mode by default, another database by URL."""
+"""Opens the database: SQLite in WAL mode by default, PostgreSQL by URL.
+
+SQLite lets one transaction write at a time. On PostgreSQL each write names a scope, and two of one scope never overlap:
+- `queue`, the default: whatever claims, places, commands or ends. Nothing else writes meanwhile, in any scope.
+- `hybrid:ID`: the reports of one worker. Those of different workers overlap.
+So what a transaction has read stays true until it ends, on both. The first thing that a worker reads in each is its
+fence. Locks are taken in the order queue, then the other.
+"""
 
 import sqlite3
 import time
@@ -6,13 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, select, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select, update
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
+from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import WrongSchema
-from unifiednn_core.store.migrations import STEPS, migrate
+from unifiednn_core.store import postgresql
+from unifiednn_core.store.address import address_of, is_remote, shown
+from unifiednn_core.store.fence import Fence
+from unifiednn_core.store.migrations import migrate, oldest_of
+from unifiednn_core.store.news import Polled, StoreNews, Told, tell
+from unifiednn_core.store.postgresql import QUEUE as QUEUE
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
 BUSY_TIMEOUT_S = 30
@@ -22,46 +35,121 @@ WAL_RETRY_S = 0.02
 class Database:
     """Short read and write transactions over one URL. Safe to share between threads."""
 
-    def __init__(self, url: str):
-        self._engine = create_engine(url)
-        if self._engine.dialect.name == "sqlite":
+    def __init__(self, url: str, clock: Clock | None = None):
+        """Open a database: make the tables of a new one, migrate an older one. Raises `BadInput`, `WrongSchema`."""
+        address, self._clock = address_of(url), clock or RealClock()
+        self.is_remote = is_remote(url)
+        """Whether it is a server, which other machines may use as well."""
+        self.fence: Fence | None = None
+        """What has to hold for each write of this process; only a worker has one."""
+        if self.is_remote:
+            self._engine = postgresql.engine_of(address)
+            snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+            self._reading = self._engine.execution_options(**snapshot)
+            self._writing = self._engine.execution_options(isolation_level="READ COMMITTED", write=True)
+        else:
+            self._engine = create_engine(address)
             event.listen(self._engine, "connect", _prepare_sqlite)
             event.listen(self._engine, "begin", _begin_sqlite)
-        self._writing = self._engine.execution_options(write=True)
-        with self.write() as session:
-            Base.metadata.create_all(session.connection())
-            version = session.scalar(select(SchemaRow.version))
-            if version is None:
-                session.add(SchemaRow(version=SCHEMA_VERSION))
-            elif version > SCHEMA_VERSION or version < min(STEPS):
-                raise WrongSchema(
-                    f"{self._engine.url} holds schema {version}, this program reads {min(STEPS)} to {SCHEMA_VERSION}. "
-                    "Use the program that wrote it, or set UNIFIEDNN_HOME to a new folder."
-                )
-            elif version < SCHEMA_VERSION:
-                migrate(session.connection(), version, SCHEMA_VERSION)
-                session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
+            self._writing = self._engine.execution_options(write=True)
+            self._reading = self._engine.execution_options()
+        try:
+            self._prepare(shown(address))
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A read-only transaction: a consistent snapshot."""
-        with Session(self._engine) as session:
-            yield session
+        """A read-only transaction: a consistent snapshot. Raises `OperationalError` for what passes by itself."""
+        try:
+            with Session(self._reading) as session:
+                yield session
+        except SQLAlchemyError as error:
+            if self.is_remote:
+                raise postgresql.as_callers_know_it(error) from error
+            raise
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """A transaction that holds the write lock from its start; commits at the end, rolls back after an error."""
+    def write(self, scope: str = QUEUE) -> Iterator[Session]:
+        """A transaction that excludes all others of its scope from its start; see the top of this file.
+
+        Commits at the end, rolls back after an error. Raises `OperationalError` for what passes by itself: nothing was
+        written then.
+        """
+        mark, ends = None, False
         try:
             with Session(self._writing, expire_on_commit=False) as session, session.begin():
+                if self.is_remote:
+                    mark = postgresql.begin(session, scope)
+                if self.fence is not None:
+                    self.fence.require(session)
                 yield session
                 failpoints.passing("store.before_commit")
+                ends = True
         except sqlite3.OperationalError as error:  # a fault that a test injected, as the driver would raise it
             raise OperationalError("COMMIT", None, error) from error
+        except SQLAlchemyError as error:
+            if not self.is_remote:
+                raise
+            told = postgresql.as_callers_know_it(error)
+            cut_off = ends and isinstance(told, OperationalError)
+            if mark is None or not (cut_off and postgresql.was_committed(self._engine, mark)):
+                raise told from error
         failpoints.passing("store.after_commit")
+
+    def now_s(self, session: Session) -> float:
+        """UTC seconds that all machines agree on: the clock of the server, or of this machine with SQLite.
+
+        A clock other than the machine's was injected by a test, and counts everywhere.
+        """
+        if self.is_remote and isinstance(self._clock, RealClock):
+            return float(session.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one())
+        return self._clock.utc_s()
+
+    def news(self, name: str) -> StoreNews:
+        """Hear of what concerns a hybrid, by its id, or all that waits, as `queue`."""
+        return Told(self._engine, name) if self.is_remote else Polled()
+
+    def tell(self, session: Session, *names: str) -> None:
+        """Let those who wait for news of these names look once this transaction has been committed."""
+        if self.is_remote:
+            tell(session, names)
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    def _prepare(self, where: str) -> None:
+        if self.is_remote:
+            postgresql.require_answer(self._engine)
+            if self._is_up_to_date():
+                return
+            with self._engine.begin() as connection:
+                postgresql.make_writers(connection)
+        with self.write() as session:
+            _make_tables(session, where)
+
+    def _is_up_to_date(self) -> bool:
+        """Whether the tables are there as this program needs them. Asks in one read: workers start all the time."""
+        with self.read() as session:
+            there = inspect(session.connection()).has_table(SchemaRow.__tablename__)
+            return there and session.scalar(select(SchemaRow.version)) == SCHEMA_VERSION
+
+
+def _make_tables(session: Session, where: str) -> None:
+    Base.metadata.create_all(session.connection())
+    version, oldest = session.scalar(select(SchemaRow.version)), oldest_of(session.connection().dialect.name)
+    if version is None:
+        session.add(SchemaRow(version=SCHEMA_VERSION))
+    elif version > SCHEMA_VERSION or version < oldest:
+        raise WrongSchema(
+            f"{where} holds schema {version}, this program reads {oldest} to {SCHEMA_VERSION}. "
+            "Use the program that wrote it, or set UNIFIEDNN_HOME to a new folder."
+        )
+    elif version < SCHEMA_VERSION:
+        migrate(session.connection(), version, SCHEMA_VERSION)
+        session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, BigInteger, Float, Integer, cast, delete, func, select
+from sqlalchemy import JSON, BigInteger, Float, cast, delete, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from unifiednn_core.base.clock import Clock
@@ -14,6 +14,8 @@ KEPT_S = 900.0
 PRUNED_EVERY_S = 60.0
 LEAST_GAP_S = 1.0
 """Another process that samples the same machine skips its turn if one came so lately."""
+TOGETHER_S = 20.0
+"""Samples of several hosts that lie so close are of one moment."""
 
 
 class DeviceSampleRow(Base):
@@ -53,9 +55,11 @@ class DeviceSamples:
 
     def write(self, samples: Iterable[dict[str, Any]]) -> None:
         """Write samples of this moment, as columns, unless another process has just done so; forget the oldest ones."""
-        now_s = self._clock.utc_s()
+        samples = list(samples)
         with self._database.write() as session:
-            newest_s = session.scalar(select(func.max(DeviceSampleRow.at_s)))
+            now_s = self._database.now_s(session)
+            same = DeviceSampleRow.device.in_([columns["device"] for columns in samples])
+            newest_s = session.scalar(select(func.max(DeviceSampleRow.at_s)).where(same))
             if newest_s is not None and abs(now_s - newest_s) < LEAST_GAP_S:
                 return
             session.add_all(DeviceSampleRow(at_s=now_s, **columns) for columns in samples)
@@ -67,14 +71,14 @@ class DeviceSamples:
     def newest(self) -> dict[str, DeviceSampleRow]:
         """The last sample, by device."""
         last = select(func.max(DeviceSampleRow.at_s)).scalar_subquery()
-        asked = select(DeviceSampleRow).where(DeviceSampleRow.at_s == last)
+        asked = select(DeviceSampleRow).where(DeviceSampleRow.at_s >= last - TOGETHER_S)  # each host has its own turn
         with self._database.read() as session:
-            return {row.device: row for row in session.scalars(asked)}
+            return {row.device: row for row in session.scalars(asked.order_by(DeviceSampleRow.at_s))}
 
     def over_time(self, last_s: float, every_s: float) -> dict[str, list[UsePoint]]:
         """Means over every so many seconds, of the last ones, oldest first, by device."""
         row, since_s = DeviceSampleRow, self._clock.utc_s() - last_s
-        bin_ = cast(row.at_s / every_s, Integer)
+        bin_ = row.at_s // every_s
         used = 1.0 - cast(row.free_bytes, Float) / row.total_bytes
         asked = select(row.device, func.avg(row.at_s), func.avg(row.utilisation), func.avg(used))
         asked = asked.where(row.at_s.between(since_s, since_s + last_s)).group_by(row.device, bin_).order_by(bin_)

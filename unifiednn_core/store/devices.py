@@ -1,15 +1,14 @@
-"""The devices of the machine, as its supervisor saw them, and what an operator decided about them."""
+"""The devices of all hosts, as their supervisors saw them, and what an operator decided about them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 from typing import Any, Final, Literal
 
 from sqlalchemy import JSON, BigInteger, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.spec.devices import Device, DeviceState
+from unifiednn_core.spec.devices import SERVER, Device, DeviceState, host_of
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import Base
 
@@ -19,6 +18,8 @@ AWAY: Final = "away"
 SEEN_AGAIN_S = 10.0
 FRESH_S = 3 * SEEN_AGAIN_S
 """A device that was seen so lately is there, even if this process may not use it."""
+GONE_S = 600.0
+"""Seconds after which a device that is away is not known any more."""
 _FACTS = tuple(one.name for one in fields(Device))
 
 
@@ -52,20 +53,21 @@ class DeviceRow(Base):
 class Devices:
     """Reads and writes devices."""
 
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database):
+        self._database = database
         self._seen: set[str] = set()
         """Devices that this process has written."""
 
-    def write(self, devices: Iterable[Device]) -> None:
-        """Record the devices that the machine has now.
+    def write(self, devices: Iterable[Device], host: str = SERVER) -> None:
+        """Record the devices that a host has now.
 
         Others become `away`, and `ready` when they return. A person's limit stays, and so does `draining`. What another
         process sees stays, too: a command may have other settings than the server. The first one divides the CPU.
         """
-        there, now_s = {one.name: one for one in devices}, self._clock.utc_s()
+        there = {one.name: one for one in devices}
         self._seen |= set(there)
-        known = {row.name: row for row in self.all()}
+        rows, now_s = self._all_now()
+        known = {row.name: row for row in rows if host_of(row.name) == host}
         foreign = {name for name, row in known.items() if name not in self._seen and _is_fresh(row, now_s)}
         if any(known[name].type == "cpu" for name in foreign):
             there = {name: one for name, one in there.items() if one.type != "cpu"}
@@ -85,15 +87,29 @@ class Devices:
 
     def all(self) -> list[DeviceRow]:
         """All devices, also those that are away: GPUs first, by index."""
+        return self._all_now()[0]
+
+    def of_others(self) -> list[Device]:
+        """The devices of other hosts than the server's that are known."""
+        rows, now_s = self._all_now()
+        return [row.device for row in rows if is_known(row, now_s) and host_of(row.name) != SERVER]
+
+    def keep(self, hosts: Collection[str]) -> None:
+        """Let devices of these hosts that are away be known for another while: they may return when asked for."""
+        with self._database.write() as session:
+            for row in session.scalars(select(DeviceRow).where(DeviceRow.state == AWAY)):
+                if host_of(row.name) in hosts:
+                    row.seen_at_s = self._database.now_s(session)
+
+    def _all_now(self) -> tuple[list[DeviceRow], float]:
         with self._database.read() as session:
-            return list(
-                session.scalars(select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name))
-            )
+            asked = select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name)
+            return list(session.scalars(asked)), self._database.now_s(session)
 
     def are_watched(self) -> bool:
-        """Whether some process has looked at the machine lately."""
-        now_s = self._clock.utc_s()
-        return any(_is_fresh(row, now_s) for row in self.all())
+        """Whether some process has looked at the server's machine lately."""
+        rows, now_s = self._all_now()
+        return any(_is_fresh(row, now_s) for row in rows if host_of(row.name) == SERVER)
 
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""
@@ -115,6 +131,11 @@ class Devices:
         """Limit the memory that may be used on a device, or lift the limit with None; raises `NotFound`."""
         with self._database.write() as session:
             _row(session, name).limit_bytes = limit_bytes
+
+
+def is_known(row: DeviceRow, now_s: float) -> bool:
+    """Whether a device counts for what `auto` means, and may be asked for: it is there, or was lately."""
+    return row.state != AWAY or now_s - row.seen_at_s < GONE_S
 
 
 def _columns(device: Device) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Hybrids: workers on devices, and the sub-models placed in them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import select, union
+from sqlalchemy.orm import Session, defer, raiseload
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
@@ -19,6 +19,14 @@ POOLING = "pooling"
 CLAIMED = HybridRow.heartbeat_at_s.is_not(None)
 """A claim sets the first heartbeat; until then no worker knows of a hybrid."""
 OPEN = SubModelRow.state.not_in([state.value for state in ENDED])
+
+
+LIGHT = (
+    raiseload(RunRow.hybrid),
+    *(defer(column, raiseload=True) for column in (RunRow.spec, RunRow.prediction, RunRow.environment)),
+    defer(SubModelRow.certificate, raiseload=True),
+)
+"""What lists of members need not read."""
 
 
 class Resident(NamedTuple):
@@ -58,15 +66,33 @@ class Hybrids:
     def listed(self) -> list[tuple[HybridRow, list[Resident]]]:
         """Hybrids that have not ended, with their members that have not, in order of their ids."""
         with self._database.read() as session:
-            going = CLAIMED | (HybridRow.shared & HybridRow.ended_at_s.is_(None))
+            open_ids = select(HybridRow.id).where(HybridRow.shared.is_(True), HybridRow.ended_at_s.is_(None))
+            going = HybridRow.id.in_(
+                union(select(HybridRow.id).where(CLAIMED), open_ids)
+            )  # each by an index of its own
             hybrids = list(session.scalars(select(HybridRow).where(going).order_by(HybridRow.id)))
             members: dict[str, list[Resident]] = {hybrid.id: [] for hybrid in hybrids}
-            placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-            placed = placed.where(OPEN, SubModelRow.hybrid_id.in_(members))
-            placed = placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival)
-            for run, row in session.execute(placed) if members else ():
-                members[row.hybrid_id or ""].append(Resident(run, row))
+            placed = select(SubModelRow).where(OPEN, SubModelRow.hybrid_id.in_(members))
+            for one in residents_in(session, list(session.scalars(placed)) if members else []):
+                members[one.row.hybrid_id or ""].append(one)
             return [(hybrid, members[hybrid.id]) for hybrid in hybrids]
+
+    def share(self) -> bool:
+        """Whether a shared hybrid goes on."""
+        going = select(HybridRow.id).where(HybridRow.shared.is_(True), HybridRow.ended_at_s.is_(None))
+        with self._database.read() as session:
+            return session.scalar(going.limit(1)) is not None
+
+    def members(self, hybrid_ids: Sequence[str]) -> dict[str, list[Resident]]:
+        """What `get` says is placed in each of these hybrids, without the documents of the runs."""
+        found: dict[str, list[Resident]] = {hybrid_id: [] for hybrid_id in hybrid_ids}
+        placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
+        placed = placed.where(SubModelRow.hybrid_id.in_(found))
+        placed = placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival).options(*LIGHT)
+        with self._database.read() as session:
+            for run, row in session.execute(placed) if found else ():
+                found[row.hybrid_id or ""].append(Resident(run, row))
+        return found
 
     def open_members(self, hybrid_id: str) -> list[tuple[str, bool]]:
         """Keys of all that is placed in a hybrid and has not ended, and whether each is to leave."""
@@ -117,6 +143,14 @@ def hybrid_of(session: Session, hybrid_id: str) -> HybridRow:
     if hybrid is None:
         raise NotFound(f"There is no hybrid '{hybrid_id}'. List the known ones with: unifiednn queue")
     return hybrid
+
+
+def residents_in(session: Session, rows: Sequence[SubModelRow]) -> list[Resident]:
+    """Sub-models with their runs, in order of submission and arrival. Each run is read once: its documents are long."""
+    asked = select(RunRow).where(RunRow.id.in_({row.run_id for row in rows}))
+    runs = {run.id: run for run in session.scalars(asked)} if rows else {}
+    found = [Resident(runs[row.run_id], row) for row in rows if row.run_id in runs]
+    return sorted(found, key=lambda one: (one.run.created_at_s, one.run.id, one.row.arrival))
 
 
 def members_of(session: Session, hybrid_id: str) -> list[Resident]:

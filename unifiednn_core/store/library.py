@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import func, select
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import (
-    HYBRID,
     DraftRow,
     FileOwnerRow,
     FileRow,
-    FileUseRow,
     MeasuredMemoryRow,
     RunRow,
     SubModelRow,
@@ -105,51 +103,11 @@ class Library:
         with self._database.read() as session:
             return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
 
-    def certified(self) -> dict[tuple[str, str], tuple[bool, dict[str, str]]]:
-        """Whether the certificate of a trained model holds, and the outcome of each thing that it compared.
-
-        By run and sub-model; those without one are left out.
-        """
-        holds = SubModelRow.certificate["holds"].as_boolean()
-        with self._database.read() as session:
-            compared = SubModelRow.certificate["compared"]
-            asked = select(SubModelRow.run_id, SubModelRow.name, holds, compared).where(holds.is_not(None))
-            return {
-                (run_id, name): (bool(value), {one["what"]: one["outcome"] for one in found or ()})
-                for run_id, name, value, found in session.execute(asked)
-            }
-
     def owner_counts(self) -> dict[str, int]:
         """How many people have each file."""
         with self._database.read() as session:
             asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
             return {row[0]: row[1] for row in session.execute(asked)}
-
-    def uses(self, owner: str | None, sha256: str | None = None) -> list[Row[Any]]:
-        """Uses of files by runs, the newest run first; with an `owner` only by this person's sub-models.
-
-        Rows have `sha256`, `run_id`, `run_name`, `submodel`, `entry` and the `state` of the run. Baselines are left
-        out: they use what their hybrid uses.
-        """
-        asked = (
-            select(
-                FileUseRow.sha256, FileUseRow.run_id, RunRow.name.label("run_name"), FileUseRow.submodel,
-                FileUseRow.entry, RunRow.state,
-            )
-            .join(RunRow, RunRow.id == FileUseRow.run_id)
-            .where(RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
-            .order_by(RunRow.created_at_s.desc(), FileUseRow.submodel)
-        )  # fmt: skip
-        if owner is not None:
-            asked = asked.join(
-                SubModelRow,
-                (SubModelRow.run_id == FileUseRow.run_id) & (SubModelRow.name == FileUseRow.submodel)
-                & (SubModelRow.owner == owner),
-            )  # fmt: skip
-        if sha256 is not None:
-            asked = asked.where(FileUseRow.sha256 == sha256)
-        with self._database.read() as session:
-            return list(session.execute(asked))
 
     def owned_bytes(self) -> dict[str, dict[str, int]]:
         """Bytes of each owner by kind: `library`, `models`, `checkpoints` (the newest of each sub-model).
@@ -165,16 +123,15 @@ class Library:
             select(
                 SubModelRow.owner, func.sum(SubModelRow.artifact_bytes), func.sum(SubModelRow.checkpoint_bytes),
             )
-            .join(RunRow, RunRow.id == SubModelRow.run_id)
-            .where(RunRow.removed_at_s.is_(None))
+            .where(SubModelRow.run_id.not_in(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
             .group_by(SubModelRow.owner)
         )  # fmt: skip
         found: dict[str, dict[str, int]] = {}
         with self._database.read() as session:
             for owner, size_bytes in session.execute(files):
-                found.setdefault(owner, {})["library"] = size_bytes or 0
+                found.setdefault(owner, {})["library"] = int(size_bytes or 0)
             for owner, models, checkpoints in session.execute(kept):
-                found.setdefault(owner, {}).update(models=models or 0, checkpoints=checkpoints or 0)
+                found.setdefault(owner, {}).update(models=int(models or 0), checkpoints=int(checkpoints or 0))
         return found
 
     def draft_documents(self, owner: str | None) -> dict[str, dict[str, Any]]:

@@ -118,8 +118,37 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
     10: ("CREATE INDEX ix_submodels_memory_key ON submodels (memory_key)",),
     # One run on several devices.
     11: ("ALTER TABLE hybrids ADD COLUMN also JSON NOT NULL DEFAULT '[]'",),
+    # Many hosts. Nothing that is asked again and again reads runs that have ended.
+    12: (
+        "CREATE INDEX IF NOT EXISTS hybrids_claimed ON hybrids (id) WHERE heartbeat_at_s IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS hybrids_going ON hybrids (shared, ended_at_s)",
+        "CREATE INDEX IF NOT EXISTS hybrids_by_launch ON hybrids (launched_at_s)",
+        "DROP INDEX IF EXISTS ix_runs_state",
+        "CREATE INDEX IF NOT EXISTS runs_by_state ON runs (state, ended_at_s)",
+        "CREATE INDEX IF NOT EXISTS runs_removed ON runs (id) WHERE removed_at_s IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS runs_listed ON runs "
+        "(created_at_s, id, name, submitter, state, mode, launched_at_s, ended_at_s, removed_at_s)",
+        "DROP INDEX IF EXISTS ix_submodels_memory_key",
+        "CREATE INDEX IF NOT EXISTS submodels_by_key ON submodels (memory_key, ended_at_s)",
+        "CREATE INDEX IF NOT EXISTS submodels_by_owner ON submodels (owner, run_id, artifact_bytes, checkpoint_bytes)",
+        "CREATE INDEX IF NOT EXISTS submodels_by_state ON submodels (state, ended_at_s)",
+        "CREATE INDEX IF NOT EXISTS submodels_exported ON submodels (artifact_at_s, run_id, owner, artifact_bytes)",
+        "CREATE INDEX IF NOT EXISTS submodels_saved ON submodels (checkpoint_at_s, run_id, owner, checkpoint_bytes)",
+        "CREATE INDEX IF NOT EXISTS commands_waiting ON commands (id) WHERE applied_at_s IS NULL",
+        "CREATE INDEX IF NOT EXISTS drafts_unfinished ON drafts (owner) WHERE run_id IS NULL",
+        *(f"CREATE INDEX IF NOT EXISTS ix_ledger_{name} ON ledger ({name})" for name in ("person", "action")),
+        "CREATE INDEX IF NOT EXISTS ix_requests_at_s ON requests (at_s)",
+        "CREATE INDEX IF NOT EXISTS ix_seen_failures_run_id ON seen_failures (run_id)",
+    ),
 }  # fmt: skip
-"""Statements that lead from each version to the next one."""
+"""Statements that lead from each version to the next one. From 13 on both kinds of database have to understand them."""
+FIRST_ON_A_SERVER: Final = 13
+"""Version with which databases on PostgreSQL begin; the steps to it are SQLite's alone."""
+
+
+def oldest_of(dialect: str) -> int:
+    """Oldest version that this program can migrate on SQLite or on PostgreSQL."""
+    return min(STEPS) if dialect == "sqlite" else FIRST_ON_A_SERVER
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:

@@ -41,16 +41,16 @@ class Monitoring:
         with self._database.read() as session:
             workers, restarts = session.execute(select(live, func.sum(HybridRow.recoveries))).one()
             of_state = select(SubModelRow.state, func.count(), func.sum(SubModelRow.steps_done))
-            seen = of_state.join(RunRow, RunRow.id == SubModelRow.run_id).where(kept)
+            seen = of_state.where(SubModelRow.run_id.not_in(select(RunRow.id).where(~kept)))
             parts = session.execute(seen.group_by(SubModelRow.state)).all()
             return Counts(
                 runs={row[0]: row[1] for row in session.execute(by_state)},
                 submodels={state: count for state, count, _ in parts},
                 waiting_since_s=session.scalar(queued),
                 workers=workers or 0,
-                restarts=restarts or 0,
-                steps=sum(steps for _, _, steps in parts),
-                files_bytes=session.scalar(select(func.sum(FileRow.size_bytes))) or 0,
+                restarts=int(restarts or 0),
+                steps=sum(int(steps) for _, _, steps in parts),
+                files_bytes=int(session.scalar(select(func.sum(FileRow.size_bytes))) or 0),
                 webhooks_failing=session.scalar(select(func.count()).where(WebhookRow.failures > 0)) or 0,
             )
 

@@ -10,7 +10,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.sharing import Party, Sharing, SharingRule
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import Base, RunRow, SubModelRow
+from unifiednn_core.store.schema import Base, RunRow, SubModelRow, distinct
 
 SHARING = "sharing"
 QUOTA = "quota_bytes"
@@ -65,9 +65,9 @@ class AuditRow(Base):
     __tablename__ = "ledger"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     at_s: Mapped[float]
-    person: Mapped[str]
+    person: Mapped[str] = mapped_column(index=True)
     role: Mapped[str]
-    action: Mapped[str]
+    action: Mapped[str] = mapped_column(index=True)
     subject: Mapped[str]
     outcome: Mapped[str]
 
@@ -80,9 +80,18 @@ _TRIGGERS = (
     "CREATE TRIGGER ledger_replaces_nothing BEFORE INSERT ON ledger "
     f"WHEN EXISTS (SELECT 1 FROM ledger WHERE id = NEW.id) {_REFUSE}",
 )
-for _trigger in _TRIGGERS:
-    _ddl = DDL(_trigger).execute_if(dialect="sqlite")  # type: ignore[no-untyped-call]
-    event.listen(AuditRow.__table__, "after_create", _ddl)
+_ON_A_SERVER = (
+    "CREATE OR REPLACE FUNCTION ledger_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    "RAISE EXCEPTION 'The ledger only grows.' USING ERRCODE = 'integrity_constraint_violation'; END $$",
+    "CREATE TRIGGER ledger_keeps_rows BEFORE UPDATE OR DELETE ON ledger "
+    "FOR EACH ROW EXECUTE FUNCTION ledger_only_grows()",
+    "CREATE TRIGGER ledger_is_not_emptied BEFORE TRUNCATE ON ledger "
+    "FOR EACH STATEMENT EXECUTE FUNCTION ledger_only_grows()",
+)
+for _dialect, _triggers in (("sqlite", _TRIGGERS), ("postgresql", _ON_A_SERVER)):
+    for _trigger in _triggers:
+        _ddl = DDL(_trigger).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
+        event.listen(AuditRow.__table__, "after_create", _ddl)
 
 
 class People:
@@ -223,10 +232,7 @@ class People:
     def audited_names(self) -> tuple[list[str], list[str]]:
         """All people and all actions in the log."""
         with self._database.read() as session:
-            people, actions = (
-                select(column).distinct().order_by(column) for column in (AuditRow.person, AuditRow.action)
-            )
-            return list(session.scalars(people)), list(session.scalars(actions))
+            return distinct(session, AuditRow.person), distinct(session, AuditRow.action)
 
 
 def _audited(asked: Select[Any], wanted: Mapping[str, str]) -> Select[Any]:

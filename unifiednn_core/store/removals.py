@@ -13,6 +13,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.store.blob_rows import CHECKPOINTS, leave_in
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import run_of
 from unifiednn_core.store.schema import (
@@ -60,6 +61,7 @@ class Removals:
                 raise BadInput.of("Not ended", run_id, f"'{run.name}' is {run.state}.", "Stop it first.")
             for row in session.scalars(select(SubModelRow).where(SubModelRow.run_id == run_id)):
                 row.assign(dict.fromkeys(names))
+            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS)
             session.flush()
             hide()
 
@@ -99,6 +101,16 @@ class Removals:
                 message = f"'{needed.name}' has not ended, and its sub-model {needed.submodel} needs this file."
             raise BadInput.of("File in use", sha256[:12], message, "Wait for its end, or stop it.")
 
+    def removable(self) -> list[tuple[str, str, float]]:
+        """Id, name and end of each run that nobody can resume and no worker holds, the first ended first."""
+        states = [state.value for state in ENDED - {State.INTERRUPTED}]
+        held = select(HybridRow.id).where(HybridRow.heartbeat_at_s.is_not(None))
+        asked = select(RunRow.id, RunRow.name, RunRow.ended_at_s).where(RunRow.state.in_(states))
+        asked = asked.where(RunRow.removed_at_s.is_(None), RunRow.ended_at_s.is_not(None), RunRow.id.not_in(held))
+        with self._database.read() as session:
+            rows = session.execute(asked.order_by(RunRow.ended_at_s))
+            return [(run_id, name, ended_s or 0.0) for run_id, name, ended_s in rows]
+
     def marked_runs(self) -> list[str]:
         """Runs whose deletion is not finished."""
         with self._database.read() as session:
@@ -113,6 +125,11 @@ class Removals:
         """All files that have a row."""
         with self._database.read() as session:
             return frozenset(session.scalars(select(FileRow.sha256)))
+
+    def known_ids(self) -> frozenset[str]:
+        """All runs and hybrids that have a row."""
+        with self._database.read() as session:
+            return frozenset(session.scalars(select(RunRow.id).union(select(HybridRow.id))))
 
     def forget_run(self, run_id: str) -> None:
         """Remove all rows about a marked run; its figures in other tables go first, the run itself last.
@@ -139,9 +156,10 @@ class Removals:
 
     def empty_hybrids(self) -> list[str]:
         """Shared hybrids that have ended and of which no run tells any more."""
-        told = select(AttemptRow.hybrid_id).union(
-            select(SubModelRow.hybrid_id).where(SubModelRow.hybrid_id.is_not(None))
+        told = (
+            select(table.run_id).where(table.hybrid_id == HybridRow.id).exists() for table in (AttemptRow, SubModelRow)
         )
-        asked = select(HybridRow.id).where(HybridRow.shared, HybridRow.ended_at_s.is_not(None))
+        asked = select(HybridRow.id).where(HybridRow.shared.is_(True), HybridRow.ended_at_s.is_not(None))
+        asked = asked.where(HybridRow.heartbeat_at_s.is_(None), *(~one for one in told))
         with self._database.read() as session:
-            return list(session.scalars(asked.where(HybridRow.id.not_in(told), HybridRow.heartbeat_at_s.is_(None))))
+            return list(session.scalars(asked))

@@ -25,7 +25,7 @@ class RequestRow(Base):
     """Of what was asked."""
     answer: Mapped[dict[str, Any] | None]
     """None while it is carried out."""
-    at_s: Mapped[float]
+    at_s: Mapped[float] = mapped_column(index=True)
 
 
 class Requests:

@@ -1,20 +1,22 @@
 """One page of the list of runs: filtered, sorted and counted by the database."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, String, cast, exists, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, String, cast, exists, func, or_, select, union
+from sqlalchemy.orm import Session
 
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow, wholly_of
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow, distinct, wholly_of
 
 NEWEST, MOST_FAILED, MOST_EQUAL = 10, 50, 50
 """Most runs of each kind among the current ones."""
 _OPEN = [state.value for state in State if state not in ENDED]
 _BROKEN = [State.FAILED.value, State.INTERRUPTED.value]
-
+_THERE = RunRow.removed_at_s.is_(None)
 
 LightRun = tuple[Row[Any], list[Row[Any]]]
 
@@ -42,22 +44,23 @@ class RunLists:
         """One page, with a `person` only of runs in which this person has a part."""
         with self._database.read() as session:
             asked = _matching(query, person)
-            total = session.scalar(select(func.count()).select_from(asked.with_only_columns(RunRow.id).subquery())) or 0
+            total = _count(session, asked, every=person is None and not query.filters)
             page = max(0, min(query.page, (total - 1) // query.rows))
             order = _order(query.sort, person)
             order = order.desc() if query.descending else order.asc()
-            lines = asked.order_by(order.nulls_last(), RunRow.created_at_s.desc(), RunRow.id.desc())
-            found = session.execute(lines.limit(query.rows).offset(page * query.rows)).all()
-            line = select(RunRow.id).where(RunRow.state == State.QUEUED.value, RunRow.removed_at_s.is_(None))
-            waiting = list(session.scalars(line.order_by(RunRow.line_at_s, RunRow.id)))
+            order = order if query.sort == "submitted" else order.nulls_last()  # PostgreSQL has no index for that
+            ordered = asked.order_by(order, RunRow.created_at_s.desc(), RunRow.id.desc())
+            ids = session.scalars(ordered.limit(query.rows).offset(page * query.rows)).all()
+            rows = {row.id: row for row in session.execute(light_runs().where(RunRow.id.in_(ids)))}
+            found = [rows[run_id] for run_id in ids]
             prints = {row.fingerprint for row in found} - {""}
             ended = select(RunRow.fingerprint, RunRow.id).where(RunRow.fingerprint.in_(prints))
             if person is not None:  # the number of equal runs of others would tell that somebody has the same
                 ended = ended.where(wholly_of(person))
             arms: dict[str, str] = {}
-            for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), RunRow.removed_at_s.is_(None))):
+            for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), _THERE)):
                 arms[same.fingerprint] = f"{arms.get(same.fingerprint, '')} {same.id}"
-            return RunRows(with_light_parts(session, found), total, page, waiting, arms)
+            return RunRows(with_light_parts(session, found), total, page, _line(session), arms)
 
     def current(self, failed_since_s: float, person: str | None = None) -> list[LightRun]:
         """Runs of today as light rows, the newest first: open ones, the newest ended ones, and failures since then.
@@ -65,38 +68,86 @@ class RunLists:
         With the newest equals of each, from which a verdict can be had. With a `person` only those in which this person
         has a part. The cost does not grow with the number of runs of the past.
         """
-        seen = [RunRow.removed_at_s.is_(None), *_own(person)]
-        newest_first = RunRow.created_at_s.desc(), RunRow.id.desc()
-        broken = RunRow.state.in_(_BROKEN) | exists().where(
-            SubModelRow.run_id == RunRow.id, SubModelRow.state == State.FAILED.value
-        ).correlate(RunRow)  # fmt: skip
+        seen, newest_first = [_THERE, *_own(person)], (RunRow.created_at_s.desc(), RunRow.id.desc())
+        broken = union(
+            select(RunRow.id).where(RunRow.state.in_(_BROKEN), RunRow.ended_at_s >= failed_since_s),
+            select(SubModelRow.run_id).where(
+                SubModelRow.state == State.FAILED.value, SubModelRow.ended_at_s >= failed_since_s
+            ),
+        )
         with self._database.read() as session:
             ids = select(RunRow.id, RunRow.fingerprint).where(*seen)
             found = [
                 *session.execute(ids.where(RunRow.state.in_(_OPEN))),
                 *session.execute(ids.where(RunRow.state.not_in(_OPEN)).order_by(*newest_first).limit(NEWEST)),
             ]
-            failed = ids.where(RunRow.ended_at_s >= failed_since_s, broken).order_by(*newest_first).limit(MOST_FAILED)
+            failed = ids.where(RunRow.ended_at_s >= failed_since_s, RunRow.id.in_(broken))
+            found += session.execute(failed.order_by(*newest_first).limit(MOST_FAILED))
             prints = {row.fingerprint for row in found} - {""}
             equal = ids.where(RunRow.fingerprint.in_(prints), RunRow.state.not_in(_OPEN))
-            found += [*session.execute(failed), *session.execute(equal.order_by(*newest_first).limit(MOST_EQUAL))]
+            found += session.execute(equal.order_by(*newest_first).limit(MOST_EQUAL))
             shown = light_runs().where(RunRow.id.in_({row.id for row in found}))
             return with_light_parts(session, session.execute(shown.order_by(*newest_first)).all())
 
+    def hybrids(self, page: int, rows: int, person: str | None = None) -> RunRows:
+        """One page of the hybrids, the newest first, among them the newest baselines of their fingerprints.
+
+        The total is that of the hybrids. With a `person` only those in which this person has a part.
+        """
+        newest_first = RunRow.created_at_s.desc(), RunRow.id.desc()
+        seen = select(RunRow.id, RunRow.fingerprint).where(_THERE, *_own(person))
+        with self._database.read() as session:
+            hybrids = seen.where(RunRow.mode == HYBRID)
+            total = _count(session, hybrids.with_only_columns(RunRow.id))
+            page = max(0, min(page, (total - 1) // rows))
+            found = session.execute(hybrids.order_by(*newest_first).limit(rows).offset(page * rows)).all()
+            prints = {row.fingerprint for row in found} - {""}
+            baselines = seen.where(RunRow.fingerprint.in_(prints), RunRow.mode != HYBRID).order_by(*newest_first)
+            ids = [*found, *session.execute(baselines.limit(rows * MOST_EQUAL))]
+            shown = light_runs().where(RunRow.id.in_({row.id for row in ids})).order_by(*newest_first)
+            return RunRows(with_light_parts(session, session.execute(shown).all()), total, page, _line(session), {})
+
     def choices(self, person: str | None = None) -> RunChoices:
         """Owners and devices of all runs that a person may see, and how many there are."""
-        seen = [RunRow.removed_at_s.is_(None), *_own(person)]
+        seen = _own(person)
         with self._database.read() as session:
-            owners = select(SubModelRow.owner).join(RunRow, RunRow.id == SubModelRow.run_id).where(*seen).distinct()
-            devices = select(_device()).select_from(RunRow).outerjoin(HybridRow, HybridRow.id == RunRow.id)
-            counts = select(func.count(), func.count().filter(RunRow.state.in_(_OPEN))).select_from(RunRow)
-            total, living = session.execute(counts.where(*seen)).one()
+            asked = select(RunRow.id).where(_THERE, *seen)
+            living = asked.where(RunRow.state.in_(_OPEN))
+            owners = [] if person is not None else distinct(session, SubModelRow.owner)
             return RunChoices(
-                owners=() if person is not None else tuple(sorted(session.scalars(owners))),
-                devices=tuple(sorted(filter(None, session.scalars(devices.where(*seen).distinct())))),
-                total=total,
-                living=living,
+                owners=tuple(owners),
+                devices=tuple(sorted(_devices(session, seen))),
+                total=_count(session, asked, every=person is None),
+                living=_count(session, living),
             )
+
+
+def _line(session: Session) -> list[str]:
+    line = select(RunRow.id).where(RunRow.state == State.QUEUED.value, _THERE)
+    return list(session.scalars(line.order_by(RunRow.line_at_s, RunRow.id)))
+
+
+def _count(session: Session, asked: Select[Any], *, every: bool = False) -> int:
+    """Number of runs that a query finds; whether it finds every run that is not being deleted."""
+    found = select(func.count()).select_from(asked.subquery())
+    if every:  # no run is read for that
+        of_all = select(func.count()).select_from(RunRow)
+        found = select(of_all.scalar_subquery() - of_all.where(~_THERE).scalar_subquery())
+    return session.scalar(found) or 0
+
+
+def _devices(session: Session, seen: Sequence[ColumnElement[bool]]) -> set[str]:
+    """Where runs are or were placed; what was asked, of those that never were."""
+    private = select(RunRow.device).join(HybridRow, HybridRow.id == RunRow.id).where(HybridRow.device.is_(None), _THERE)
+    waiting = select(SubModelRow.run_id).where(SubModelRow.hybrid_id.is_(None))
+    shared = select(RunRow.device).where(RunRow.shared.is_(True), RunRow.id.in_(waiting), PLACED.is_(None), _THERE)
+    if seen:
+        of_runs = select(SubModelRow.hybrid_id).join(RunRow, RunRow.id == SubModelRow.run_id).where(*seen)
+        placed = list(session.scalars(select(HybridRow.device).where(HybridRow.id.in_(of_runs)).distinct()))
+    else:
+        placed = distinct(session, HybridRow.device)
+    asked = [name for one in (private, shared) for name in session.scalars(one.where(*seen).distinct())]
+    return set(filter(None, (*placed, *asked)))
 
 
 def _device() -> ColumnElement[str]:
@@ -110,11 +161,14 @@ def _part(person: str | None) -> Any:
 
 
 def _own(person: str | None) -> list[ColumnElement[bool]]:
-    return [] if person is None else [_part(person)]
+    if person is None:
+        return []
+    return [RunRow.id.in_(select(SubModelRow.run_id).where(SubModelRow.owner == person))]
 
 
 def _matching(query: RunQuery, person: str | None) -> Select[Any]:
-    asked = light_runs().where(*_own(person))
+    """Ids of the runs that fit, in no order."""
+    asked = select(RunRow.id).outerjoin(HybridRow, HybridRow.id == RunRow.id).where(_THERE, *_own(person))
     if query.text:
         fields = [RunRow.name, RunRow.id] + ([RunRow.submitter] if person is None else [])
         named = [column.icontains(query.text, autoescape=True) for column in fields]

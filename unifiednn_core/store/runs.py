@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select, tuple_
+from sqlalchemy import Row, Select, String, column, func, select, tuple_, values
 from sqlalchemy.orm import Session, aliased
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.spec.run import HybridSettings
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, keep_in, leave_in
+from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
@@ -53,6 +54,7 @@ class Runs:
         Raises `BadInput` if a file of one was deleted from the library.
         """
         with self._database.write() as session:
+            self._database.tell(session, QUEUE)
             for run, submodels in runs:
                 session.add(run)
                 if not run.shared:
@@ -77,15 +79,23 @@ class Runs:
 
         Unknown keys are left out.
         """
-        asked = select(SubModelRow.memory_key, SubModelRow.service_s / SubModelRow.steps_done).join(
-            RunRow, RunRow.id == SubModelRow.run_id
+        wanted = sorted(set(keys) - {""})
+        if not wanted:
+            return {}
+        asked = values(column("key", String), name="asked").data([(key,) for key in wanted]).cte("asked")
+        newest = (
+            select(SubModelRow.service_s / SubModelRow.steps_done)
+            .join(RunRow, RunRow.id == SubModelRow.run_id)
+            .where(SubModelRow.memory_key == asked.c.key, RunRow.mode == HYBRID, SubModelRow.ended_at_s.is_not(None))
+            .where(SubModelRow.steps_done > 0, SubModelRow.service_s > 0)
+            .where(*([] if owner is None else [SubModelRow.owner == owner]))
+            .order_by(SubModelRow.ended_at_s.desc())
+            .limit(1)
+            .correlate(asked)
         )
-        asked = asked.where(SubModelRow.memory_key.in_(set(keys) - {""}), RunRow.mode == HYBRID)
-        asked = asked.where(SubModelRow.steps_done > 0, SubModelRow.service_s > 0, SubModelRow.ended_at_s.is_not(None))
-        if owner is not None:
-            asked = asked.where(SubModelRow.owner == owner)
         with self._database.read() as session:
-            return {row[0]: row[1] for row in session.execute(asked.order_by(SubModelRow.ended_at_s))}
+            found = session.execute(select(asked.c.key, newest.scalar_subquery()))
+            return {key: step_s for key, step_s in found if step_s is not None}
 
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.
@@ -101,8 +111,12 @@ class Runs:
         """Runs of this fingerprint, the newest first."""
         of_it = select(RunRow).where(RunRow.fingerprint == fingerprint, RunRow.removed_at_s.is_(None))
         with self._database.read() as session:
-            runs = session.scalars(of_it.order_by(RunRow.created_at_s.desc(), RunRow.id.desc()))
-            return [(run, list(session.scalars(submodels_of(run.id)))) for run in runs]
+            runs = list(session.scalars(of_it.order_by(RunRow.created_at_s.desc(), RunRow.id.desc())))
+            parts: dict[str, list[SubModelRow]] = {run.id: [] for run in runs}
+            asked = select(SubModelRow).where(SubModelRow.run_id.in_(parts)).order_by(SubModelRow.arrival)
+            for row in session.scalars(asked):
+                parts[row.run_id].append(row)
+            return [(run, parts[run.id]) for run in runs]
 
     def queued_before(self, run: RunRow) -> int:
         """Number of queued runs that are ahead of this one in the line."""
@@ -220,10 +234,14 @@ class Runs:
             run = run_of(session, run_id)
             run.environment = {**run.environment, name: fact}
 
-    def record_artifact(self, run_id: str, submodel: str, **columns: Any) -> None:
-        """Record the exported model of a sub-model; its certificate is to be made."""
+    def record_artifact(
+        self, run_id: str, submodel: str, *, blobs: Mapping[str, str] | None = None, **columns: Any
+    ) -> None:
+        """Record the exported model of a sub-model; its certificate is to be made. `blobs` are its files, kept."""
         now_s = self._clock.utc_s()
         with self._database.write() as session:
+            if blobs is not None:
+                keep_in(session, now_s, run_id, submodel, blobs, MODELS)
             row = submodel_of(session, run_id, submodel)
             row.assign({**columns, "artifact_at_s": now_s, "certify_at_s": now_s, "certificate": None})
 
@@ -242,12 +260,18 @@ class Runs:
                 same.certify_at_s = at_s
 
     def record_certificate(
-        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int, **fields: Any
-    ) -> None:
-        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one."""
+        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int,
+        blobs: Mapping[str, str] | None = None, **fields: Any,
+    ) -> None:  # fmt: skip
+        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one.
+
+        `blobs` is the zip, kept.
+        """
         with self._database.write() as session:
             same = _same_export(session, row)
             if same is not None:
+                for name, key in (blobs or {}).items():
+                    keep_in(session, self._clock.utc_s(), row.run_id, row.name, {name: key}, name)
                 same.assign({"certificate": dict(document), "certify_at_s": None, "artifact_bytes": size_bytes})
                 self.note(session, row.run_id, row.name, code, **fields)
 
@@ -258,10 +282,15 @@ class Runs:
         with self._database.read() as session:
             return session.scalar(asked) is not None
 
-    def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
-        """Record the newest checkpoint of a sub-model."""
+    def record_checkpoint(
+        self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int,
+        blobs: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Record the newest checkpoint of a sub-model; `blobs` are all that it keeps, if other hosts can have them."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         with self._database.write() as session:
+            if blobs is not None:
+                keep_in(session, self._clock.utc_s(), run_id, submodel, blobs, CHECKPOINTS)
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
                 note_progress(session, row, step)
@@ -272,6 +301,7 @@ class Runs:
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
         with self._database.write() as session:
             submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
+            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS, submodel)
 
     def conclude(self, run_id: str) -> bool:
         """End a run if all its sub-models have ended: failed if one failed, stopped if a person stopped it.
@@ -340,6 +370,7 @@ class Runs:
         hybrid = session.get(HybridRow, run.id)
         if hybrid is not None and (state is State.PAUSED or state in ENDED):
             release_worker(hybrid)
+            self._database.tell(session, QUEUE)  # its device is free
 
     def _open_or_close(self, session: Session, row: RunRow | SubModelRow, before: State, state: State) -> None:
         if state not in ENDED:

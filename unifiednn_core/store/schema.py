@@ -3,17 +3,50 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import JSON, BigInteger, ColumnElement, ForeignKeyConstraint, Index, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    TypeDecorator,
+    func,
+    select,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 HYBRID: Final = "hybrid"
 
 
-class Base(DeclarativeBase):
-    """Base of all tables."""
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index of the rows for which a condition holds, as both kinds of database understand it."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012  (SQLAlchemy's own idiom)
+
+class _NanIsNull(TypeDecorator[float]):
+    """A number as SQLite keeps it, where NaN is NULL."""
+
+    impl, cache_ok = Float, True
+
+    def process_bind_param(self, value: float | None, _dialect: object) -> float | None:
+        return None if value is None or value != value else value
+
+
+class Base(DeclarativeBase):
+    """Base of all tables. On PostgreSQL, numbers are as long and texts are ordered as they are in SQLite."""
+
+    type_annotation_map = {  # noqa: RUF012  (SQLAlchemy's own idiom)
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        int: Integer().with_variant(BigInteger(), "postgresql"),
+        float: Float().with_variant(_NanIsNull(), "postgresql"),
+        str: String().with_variant(String(collation="C"), "postgresql"),
+    }
 
     def assign(self, columns: Mapping[str, Any]) -> None:
         """Set some columns."""
@@ -35,6 +68,11 @@ class HybridRow(Base):
     """
 
     __tablename__ = "hybrids"
+    __table_args__ = (
+        partial_index("hybrids_claimed", "id", where="heartbeat_at_s IS NOT NULL"),
+        Index("hybrids_going", "shared", "ended_at_s"),
+        Index("hybrids_by_launch", "launched_at_s"),
+    )
     id: Mapped[str] = mapped_column(primary_key=True)
     """Of a private one, the id of its run."""
     shared: Mapped[bool] = mapped_column(default=False)
@@ -100,11 +138,18 @@ class RunRow(Base):
     """A run: an accepted submission, which belongs to a person."""
 
     __tablename__ = "runs"
+    __table_args__ = (
+        Index("runs_by_state", "state", "ended_at_s"),
+        partial_index("runs_removed", "id", where="removed_at_s IS NOT NULL"),
+        # Lists of runs are sorted, filtered and counted in here: rows of the table are long.
+        Index("runs_listed", "created_at_s", "id", "name", "submitter", "state", "mode", "launched_at_s", "ended_at_s",
+              "removed_at_s"),
+    )  # fmt: skip
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     submitter: Mapped[str] = mapped_column(default="")
     """Id of the submitter; "" is the local operator."""
-    state: Mapped[str] = mapped_column(index=True)
+    state: Mapped[str]
     device: Mapped[str]
     """What was asked for; its hybrid says where it trains."""
     shared: Mapped[bool] = mapped_column(default=False)
@@ -143,7 +188,14 @@ class SubModelRow(Base):
     """A sub-model of a run, with its latest figures."""
 
     __tablename__ = "submodels"
-    __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
+    __table_args__ = (
+        ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),
+        Index("submodels_by_key", "memory_key", "ended_at_s"),
+        Index("submodels_by_owner", "owner", "run_id", "artifact_bytes", "checkpoint_bytes"),
+        Index("submodels_by_state", "state", "ended_at_s"),
+        Index("submodels_exported", "artifact_at_s", "run_id", "owner", "artifact_bytes"),
+        Index("submodels_saved", "checkpoint_at_s", "run_id", "owner", "checkpoint_bytes"),
+    )
     run_id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
@@ -193,7 +245,7 @@ class SubModelRow(Base):
     cpu_s: Mapped[float | None]
     step_s: Mapped[float | None]
     """Mean seconds of its steps alone, without the first one and evaluations, as the engine timed them."""
-    memory_key: Mapped[str] = mapped_column(default="", index=True)
+    memory_key: Mapped[str] = mapped_column(default="")
     """Key of its measured memory: graph, batch, optimizer, device, versions."""
     cause: Mapped[str | None]
     remedy: Mapped[str | None]
@@ -217,7 +269,10 @@ class CommandRow(Base):
     """A command of a person: acknowledged by the commit of this row, answered when `applied_at_s` is set."""
 
     __tablename__ = "commands"
-    __table_args__ = (Index("commands_open", "run_id", "applied_at_s"),)
+    __table_args__ = (
+        Index("commands_open", "run_id", "applied_at_s"),
+        partial_index("commands_waiting", "id", where="applied_at_s IS NULL"),
+    )
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     run_id: Mapped[str]
     submodel: Mapped[str | None]
@@ -372,6 +427,38 @@ class FileRow(Base):
     """Since when it is being deleted: nobody sees it any more, the file and its rows go next."""
 
 
+class BlobRow(Base):
+    """A file that several hosts share, under a key that ends with the SHA-256 of its bytes. One host alone has none."""
+
+    __tablename__ = "blobs"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(default="", index=True)
+    """"" for a file of the library."""
+    submodel: Mapped[str] = mapped_column(default="")
+    name: Mapped[str] = mapped_column(default="")
+    """Place in the folder of the run."""
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[str] = mapped_column(index=True)
+    """`coming` before it is whole, `whole`, `leaving` before it is deleted, `going` while somebody deletes it."""
+    at_s: Mapped[float]
+    """When it came into this state."""
+
+
+class WorkerLogRow(Base):
+    """The end of a log of a worker on one of several hosts."""
+
+    __tablename__ = "worker_logs"
+    hybrid_id: Mapped[str] = mapped_column(primary_key=True)
+    place: Mapped[str] = mapped_column(primary_key=True)
+    """Host and file."""
+    text: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    """Of the whole file."""
+    is_cut: Mapped[bool]
+    """Whether older lines are left out."""
+    at_s: Mapped[float]
+
+
 class FileUseRow(Base):
     """A file of the library that a sub-model of a run names, by the entry that names it."""
 
@@ -401,6 +488,7 @@ class DraftRow(Base):
     """An unfinished run on the Build page."""
 
     __tablename__ = "drafts"
+    __table_args__ = (partial_index("drafts_unfinished", "owner", where="run_id IS NULL"),)
     id: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
@@ -413,3 +501,14 @@ def wholly_of(person: str) -> ColumnElement[bool]:
     """Whether one person submitted the run at hand and owns all of it."""
     of_others = select(SubModelRow.name).where(SubModelRow.run_id == RunRow.id, SubModelRow.owner != person)
     return (RunRow.submitter == person) & ~of_others.correlate(RunRow).exists()
+
+
+def distinct(session: Session, column: InstrumentedAttribute[Any]) -> list[Any]:
+    """All values of an indexed column but NULL, in order: one look into the index for each, however many rows have it.
+
+    Neither SQLite nor PostgreSQL skips equal entries of an index by itself.
+    """
+    found = select(func.min(column).label("value")).cte("found", recursive=True)
+    following = select(func.min(column)).where(column > found.c.value).scalar_subquery()
+    found = found.union_all(select(following).where(found.c.value.is_not(None)))
+    return [value for value in session.scalars(select(found.c.value)) if value is not None]

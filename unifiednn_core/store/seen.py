@@ -16,7 +16,7 @@ class SeenRow(Base):
     __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
     person: Mapped[str] = mapped_column(primary_key=True)
     """"" is the local operator."""
-    run_id: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(primary_key=True, index=True)
     at_s: Mapped[float]
     dismissed: Mapped[bool] = mapped_column(default=False)
 

@@ -48,20 +48,26 @@ class Speeds:
 
         Unknown keys are left out.
         """
-        asked = select(SubModelRow, RunRow.threads).join(RunRow, RunRow.id == SubModelRow.run_id)
-        asked = asked.where(SubModelRow.memory_key.in_(set(keys) - {""}), RunRow.mode == HYBRID)
-        asked = asked.where(SubModelRow.steps_done >= least_steps, SubModelRow.service_s > 0)
-        asked = asked.where(SubModelRow.device_kind.in_(("", device_kind)))
+        part = SubModelRow
+        columns = (part.run_id, part.name, part.service_s, part.steps_done, part.cpu_s, part.step_s)
+        asked = select(*columns).join(RunRow, RunRow.id == part.run_id).where(RunRow.mode == HYBRID)
+        asked = asked.where(part.steps_done >= least_steps, part.service_s > 0)
+        asked = asked.where(part.device_kind.in_(("", device_kind)))
         if threads is not None:
             asked = asked.where(RunRow.threads == threads)
         if owner is not None:
-            asked = asked.where(SubModelRow.owner == owner)
+            asked = asked.where(part.owner == owner)
+        ended = asked.where(part.ended_at_s.is_not(None)).order_by(part.ended_at_s.desc())
+        going = asked.where(part.ended_at_s.is_(None)).order_by(RunRow.created_at_s.desc())
+        found: dict[str, Trained] = {}
         with self._database.read() as session:
-            rows = session.execute(asked.order_by(RunRow.created_at_s))
-            return {
-                row.memory_key: Trained(row.run_id, row.name, row.service_s, row.steps_done, row.cpu_s, row.step_s)
-                for row, _ in rows
-            }
+            for key in set(keys) - {""}:  # the index gives the newest one of a key, however often it was trained
+                for newest in (going, ended):
+                    row = session.execute(newest.where(part.memory_key == key).limit(1)).first()
+                    if row is not None:
+                        found[key] = Trained._make(row)
+                        break
+        return found
 
     def turns(self, run_ids: Iterable[str], last: int = LAST_TURNS) -> dict[str, list[TimedTurn]]:
         """The newest turns of each run, oldest first."""
@@ -81,7 +87,7 @@ class Speeds:
         starts = select(HybridRow.started_at_s - HybridRow.launched_at_s).where(HybridRow.mode == HYBRID)
         starts = starts.where(HybridRow.started_at_s.is_not(None), HybridRow.launched_at_s.is_not(None))
         ends = (
-            select(SubModelRow.ended_at_s - RunRow.started_at_s - func.max(SliceRow.end_s))
+            select(SubModelRow.ended_at_s - func.max(RunRow.started_at_s) - func.max(SliceRow.end_s))
             .join(RunRow, RunRow.id == SubModelRow.run_id)
             .join(SliceRow, (SliceRow.run_id == SubModelRow.run_id) & (SliceRow.submodel == SubModelRow.name))
             .where(SubModelRow.state == State.COMPLETED.value, RunRow.mode == HYBRID, RunRow.shared.is_(False))

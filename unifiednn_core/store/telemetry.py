@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.events import KINDS, Code
 from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.schema import (
@@ -162,7 +162,9 @@ class Telemetry:
 
     def write(self, hybrid_id: str, batch: TelemetryRows) -> None:
         """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
-        with self._database.write() as session:
+        # Webhooks follow the ids of separations, which therefore have to become visible in their order.
+        followed = any(row["code"] == Code.SEPARATED for row in batch.events)
+        with self._database.write(QUEUE if followed else f"hybrid:{hybrid_id}") as session:
             hybrid = session.get_one(HybridRow, hybrid_id)
             lists = (batch.steps, batch.epochs, batch.slices, batch.events)
             for table, rows in zip((StepRow, EpochRow, SliceRow, EventRow), lists, strict=True):
@@ -174,7 +176,7 @@ class Telemetry:
             if batch.memory or batch.strata:
                 thin(session, hybrid_id)
             if hybrid.worker_pid is not None:  # one that was just paused has no worker
-                hybrid.heartbeat_at_s = self._clock.utc_s()
+                hybrid.heartbeat_at_s = self._database.now_s(session)
             hybrid.assign(batch.hybrid)
             for key, columns in batch.submodels.items():
                 row = _of_run(session, hybrid, {"submodel": key, **columns})
@@ -320,7 +322,7 @@ def _samples(session: Session, run_id: str, source: str) -> tuple[list[tuple[flo
         return _sampled(session, run_id, source)
     stays = select(HybridRow).where(HybridRow.id.in_(select(AttemptRow.hybrid_id).where(AttemptRow.run_id == run_id)))
     found: list[StrataPoint] = []
-    for hybrid in session.scalars(stays.order_by(HybridRow.started_at_s)):
+    for hybrid in session.scalars(stays.order_by(HybridRow.started_at_s.nulls_first())):
         earlier_s = _earlier_s(session, hybrid, run_id)
         used = _select(StrataRow, StrataPoint._fields).where(StrataRow.hybrid_id == hybrid.id).order_by(StrataRow.at_s)
         for point in map(StrataPoint._make, session.execute(used)):
@@ -373,6 +375,8 @@ def thin(session: Session, hybrid_id: str, *, most_rows: int = MOST_ROWS) -> Non
     Half of them stay, so this happens once in a thousand samples; otherwise it costs two indexed counts.
     """
     for table, size in ((MemoryRow, MemoryRow.size_bytes), (StrataRow, StrataRow.total_bytes)):
+        if (session.scalar(select(func.count()).where(table.hybrid_id == hybrid_id)) or 0) <= most_rows:
+            continue
         counts = select(table.source, func.count()).where(table.hybrid_id == hybrid_id).group_by(table.source)
         for source, count in session.execute(counts).all():
             if count <= most_rows:

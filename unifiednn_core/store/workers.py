@@ -3,18 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from sqlalchemy import delete, or_, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.events import Code
+from unifiednn_core.store.hosts import HostRow, may_judge
 from unifiednn_core.store.hybrids import (
     CLAIMED,
     OPEN,
@@ -25,7 +28,9 @@ from unifiednn_core.store.hybrids import (
     members_of,
     note_progress,
     release_worker,
+    residents_in,
 )
+from unifiednn_core.store.leases import is_lost
 from unifiednn_core.store.line import moved, rising
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
@@ -137,13 +142,12 @@ class Workers:
         now_s = self._clock.utc_s()
         due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
                   HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
-        all_of = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
-        all_of = all_of.order_by(RunRow.line_at_s, RunRow.id, SubModelRow.arrival)
+        all_of = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id)
         private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
+        shared = all_of.where(RunRow.shared, *_UNPLACED)
         found: dict[str, tuple[RunRow, list[SubModelRow]]] = {}
-        for asked in (private, all_of.where(RunRow.shared, *_UNPLACED)):
-            for run, row in session.execute(asked):
-                found.setdefault(run.id, (run, []))[1].append(row)
+        for run, row in residents_in(session, [row for asked in (private, shared) for row in session.scalars(asked)]):
+            found.setdefault(run.id, (run, []))[1].append(row)
         return sorted(found.values(), key=lambda one: (one[0].line_at_s, one[0].id))
 
     def hold_back(self, run_id: str, waits_for: str) -> None:
@@ -168,7 +172,7 @@ class Workers:
                 return False
             self._runs.transition_in(session, run_id, None, Event.CLAIM)
             run_of(session, run_id).waits_for = None
-            self._take(hybrid, at, claimer)
+            self._take(session, hybrid, at, claimer)
             return True
 
     def open_shared(
@@ -187,7 +191,7 @@ class Workers:
             hybrid = HybridRow(id=hybrid_id, shared=True, open=stays_open, settings=document)
             session.add(hybrid)
             session.flush()
-            self._take(hybrid, at, claimer)
+            self._take(session, hybrid, at, claimer)
             self._place(session, hybrid, rows)
             return True
 
@@ -204,6 +208,7 @@ class Workers:
             if not rows or not hybrid.open or hybrid.heartbeat_at_s is None or not now or now != set(beside):
                 return False
             self._place(session, hybrid, rows)
+            self._database.tell(session, hybrid_id)
             return True
 
     def restart(self, hybrid_id: str, claimer: WorkerIdentity | None = None) -> bool:
@@ -223,7 +228,7 @@ class Workers:
             if backs_off or not members or _is_held(session, hybrid.device or ""):
                 return False
             at = Berth(device=hybrid.device or "", kind=hybrid.device_kind, threads=hybrid.threads)
-            self._take(hybrid, at, claimer)
+            self._take(session, hybrid, at, claimer)
             self._follow(session, members)
             return True
 
@@ -231,6 +236,7 @@ class Workers:
         """Let sub-models of a shared hybrid, or all of a private one (None), leave at their next step boundary."""
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
+            self._database.tell(session, hybrid_id)
             if members is None:
                 hybrid.leaving = reason
             for run_id, name in members or ():
@@ -284,16 +290,17 @@ class Workers:
 
     @contextmanager
     def _writes(self, what: str) -> Iterator[Session]:
-        """A transaction between two failpoints."""
+        """A transaction between two failpoints, of which all supervisors hear."""
         with self._database.write() as session:
             yield session
+            self._database.tell(session, QUEUE)
             failpoints.passing(f"placement.before_{what}")
         failpoints.passing(f"placement.after_{what}")
 
-    def _take(self, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
+    def _take(self, session: Session, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
         hybrid.also = list(at.also)
-        hybrid.heartbeat_at_s = self._clock.utc_s()
+        hybrid.heartbeat_at_s = self._database.now_s(session)
         hybrid.claimer = None if claimer is None else asdict(claimer)
         hybrid.resume_at_s = hybrid.leaving = None
 
@@ -352,7 +359,7 @@ class Workers:
             if hybrid.heartbeat_at_s is None or taken:
                 return None
             _set_worker(hybrid, worker)
-            hybrid.heartbeat_at_s = self._clock.utc_s()
+            hybrid.heartbeat_at_s = self._database.now_s(session)
             hybrid.attempt += 1
             hybrid.launched_at_s = hybrid.launched_at_s or launched_at_s
             for run, _ in members_of(session, hybrid_id):
@@ -413,24 +420,29 @@ class Workers:
             self._runs.note(session, run_id, None, Code.RESTARTED)
 
     def held(self) -> list[HybridRow]:
-        """Hybrids that hold a device; each should have a worker that lives or starts."""
+        """Hybrids that hold a device, without their documents; each should have a worker that lives or starts."""
+        documents = (HybridRow.settings, HybridRow.prediction, HybridRow.graph, HybridRow.environment)
         with self._database.read() as session:
-            return list(session.scalars(select(HybridRow).where(CLAIMED)))
+            asked = select(HybridRow).where(CLAIMED).options(*map(defer, documents))
+            return list(session.scalars(asked))
 
     def lose(
         self, hybrid_id: str, cause: str, remedy: str, *, seen: HybridRow | None = None,
-        died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS,
+        died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS, judge: str | None = None,
     ) -> None:  # fmt: skip
         """Record that a worker died; queue its runs again if the settings and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the hybrid has another worker by now,
         because another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is
         False for deaths that the hybrid did not cause: the host restarted, or the process that was starting the worker
-        died.
+        died. `judge` is the host of a supervisor that knows of the worker by its lease alone; nothing happens unless
+        that has run out.
         """
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
+                return
+            if judge is not None and not self._has_run_out(session, hybrid, judge):
                 return
             for run, row in members_of(session, hybrid_id):
                 _close_turn(session, hybrid, run, row)
@@ -464,6 +476,13 @@ class Workers:
                 run.waits_for = waits_for
             if hybrid.shared:
                 self._lose_shared(session, hybrid, open_rows, list(runs.values()), again, (cause, remedy))
+
+    def _has_run_out(self, session: Session, hybrid: HybridRow, judge: str) -> bool:
+        """Whether the worker of another host is lost by its lease, as far as this host may judge."""
+        host = session.get(HostRow, host_of(hybrid.device))
+        renewed_at_s = -inf if host is None else host.renewed_at_s
+        lost = is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session))
+        return lost and may_judge(session, judge, self._database)
 
     def _lose_shared(
         self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow], runs: Sequence[RunRow], again: bool,

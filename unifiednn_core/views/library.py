@@ -80,23 +80,15 @@ class ShelvedFile:
     """A file of the library with what uses it."""
 
     file: FileView
-    uses: tuple[FileUse, ...] = ()
-    """Of runs that the person sees, the newest first."""
+    runs: int = 0
+    """How many runs use it that the person sees."""
+    needed: bool = False
+    """Whether one of them has not ended, so the file cannot be deleted."""
     drafts: tuple[tuple[str, str], ...] = ()
     """Id and name of drafts that name it."""
     origin: Origin | None = None
     owners: int = 1
     """How many people have it; 1 for people who see only their own."""
-
-    @property
-    def needed(self) -> bool:
-        """Whether a run that has not ended needs it."""
-        return any(use.needed for use in self.uses)
-
-    @property
-    def runs(self) -> int:
-        """How many runs use it."""
-        return len({use.run_id for use in self.uses})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +110,16 @@ class KeptModel:
     state_sha256: str = ""
     certificate: Standing | None = None
     """Of a model: how its certificate stands; None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptModels:
+    """Some of what runs keep."""
+
+    models: tuple[KeptModel, ...]
+    total: int
+    size_bytes: int
+    """Of all that match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

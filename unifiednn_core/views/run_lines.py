@@ -33,6 +33,17 @@ class RunLines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HybridLines:
+    """One page of the hybrids that can be compared."""
+
+    runs: tuple[RunView, ...]
+    """Hybrids and baselines of their fingerprints, the newest first, without curves."""
+    total: int
+    """Hybrids on all pages."""
+    page: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionView:
     """What the deletion of a run takes away, and what stays."""
 

@@ -206,17 +206,17 @@ def file_view(row: FileRow) -> runs.FileView:
     return view_of(runs.FileView, row)
 
 
-def trained_view(run: Any, row: Any) -> runs.TrainedView:
-    """One separated model, from whole or light rows."""
+def trained_view(row: Any) -> runs.TrainedView:
+    """One separated model, from a row of `store.kept`."""
     return runs.TrainedView(
-        run_id=run.id,
-        run_name=run.name,
+        run_id=row.run_id,
+        run_name=row.run_name,
         submodel=row.name,
         filename=row.artifact or "",
         size_bytes=row.artifact_bytes or 0,
         state_sha256=row.state_sha256 or "",
         test_accuracy=row.test_accuracy,
-        created_at_s=row.artifact_at_s or run.created_at_s,
+        created_at_s=row.artifact_at_s,
     )
 
 

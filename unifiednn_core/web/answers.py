@@ -22,6 +22,7 @@ STATUS: dict[type[UnifiedNNError], int] = {
     BadInput: 422,
     UploadConflict: 409,
     IllegalTransition: 409,
+    errors.BlobsUnreachable: 503,
 }
 TITLES = {
     400: "Not readable",

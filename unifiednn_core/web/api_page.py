@@ -26,6 +26,7 @@ GROUPS = {
     "policies": "Runs",
     "queue": "Queue and devices",
     "devices": "Queue and devices",
+    "hosts": "Queue and devices",
     "files": "Files",
     "uploads": "Files",
 }

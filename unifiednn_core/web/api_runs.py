@@ -13,6 +13,7 @@ from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
@@ -220,7 +221,9 @@ def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
 
 def listed(service: Service, given: Page) -> list[Document]:
     """The runs of this person, the newest first."""
-    return [summary(view) for view in service.runs.runs()[: given.limit]]
+    if given.limit is None:
+        return [summary(view) for view in service.runs.runs()]
+    return [summary(line.run) for line in service.runs.listing(RunQuery(rows=given.limit)).lines]
 
 
 def progress(service: Service, run: str) -> RunProgress:

@@ -16,6 +16,7 @@ from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.webhooks import OF_RUNS
 from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
+from unifiednn_core.views.hosts import ListedHost
 from unifiednn_core.views.monitoring import Figures, Health
 from unifiednn_core.views.notifications import News, NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
@@ -23,7 +24,8 @@ from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Action, Given
 
 Document = dict[str, Any]
-DEVICE, PERSON, UPLOAD, WEBHOOK = "/devices/{name}", "/people/{person}", "/files/uploads/{upload}", "/webhooks/{hook}"
+DEVICE, HOST = "/devices/{name}", "/hosts/{host}"
+PERSON, UPLOAD, WEBHOOK = "/people/{person}", "/files/uploads/{upload}", "/webhooks/{hook}"
 
 
 class PoolingChanges(Given):
@@ -166,6 +168,18 @@ def ready(service: Service, name: str) -> ListedDevice:
     return _device(service, name)
 
 
+def drain_host(service: Service, host: str) -> ListedHost:
+    """Place nothing new on a host."""
+    service.devices.drain_host(host)
+    return _host(service, host)
+
+
+def ready_host(service: Service, host: str) -> ListedHost:
+    """Use a host again."""
+    service.devices.ready_host(host)
+    return _host(service, host)
+
+
 def limit(service: Service, name: str, given: DeviceLimit) -> ListedDevice:
     """Limit the memory of a device."""
     service.devices.limit_device(name, given.limit_bytes)
@@ -267,6 +281,10 @@ def _device(service: Service, name: str) -> ListedDevice:
     return next(one for one in service.devices.devices() if one.name == name)
 
 
+def _host(service: Service, name: str) -> ListedHost:
+    return next(one for one in service.devices.hosts() if one.name == name)
+
+
 def _person(service: Service, person: str) -> list[PersonView]:
     return [one for one in service.people.people() if one.person == person.strip().lower()]
 
@@ -278,6 +296,12 @@ SERVER = (
            calls=("set_pooling",), command="queue mode", does=change_pooling, given=PoolingChanges),
     Action(method="PUT", path="/runs/{run}/place", about="Move a waiting run in the line; 1 runs next.",
            calls=("move",), command="queue move", does=move, given=PlaceInLine),
+    Action(method="GET", path="/hosts", about="List the machines that offer devices.", calls=("hosts",),
+           command="hosts", does=lambda service: service.devices.hosts(), result=tuple[ListedHost, ...]),
+    Action(method="POST", path=f"{HOST}/drain", about="Place nothing new on a host.", calls=("drain_host",),
+           command="hosts drain", does=drain_host, result=ListedHost),
+    Action(method="POST", path=f"{HOST}/ready", about="Use a host again.", calls=("ready_host",),
+           command="hosts ready", does=ready_host, result=ListedHost),
     Action(method="GET", path="/devices", about="List the devices; submitters see names and kinds alone.",
            calls=("device_choices",), command="devices", does=devices,
            result=list[Document]),

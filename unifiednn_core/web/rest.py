@@ -32,6 +32,8 @@ from unifiednn_core.web.api_server import SERVER
 TABLE: tuple[Action, ...] = (*RUNS, *SERVER)
 TERMINAL_ALONE = {
     "app": "It starts the server.",
+    "agent": "It offers the devices of the machine where you are.",
+    "ray": "It watches a Ray cluster from one of its nodes.",
     "pack": "It runs your own code on your own machine.",
     "convert": "It runs foreign code in the sandbox of the machine where you are.",
     "place": 'Over HTTP, the check of a spec with "placement" answers with the plan.',
@@ -51,10 +53,15 @@ _log = logging.getLogger(__name__)
 def routes(admit: Admit, table: Iterable[Action] = TABLE) -> list[Route]:
     """Routes of the table that are not those of files."""
     return [
-        Route(action.address, _endpoint(action, admit), methods=[action.method])
+        Route(_pattern(action), _endpoint(action, admit), methods=[action.method])
         for action in table
         if action.does is not None
     ]
+
+
+def _pattern(action: Action) -> str:
+    """Address of a route; names of devices of other hosts have a slash."""
+    return action.address.replace("/devices/{name}/", "/devices/{name:path}/")
 
 
 def _endpoint(action: Action, admit: Admit) -> Callable[[Request], Any]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from tests.tools.bench.kit import ASKED
+from tools.bench import fleet, queries, report, simulate, single, two_devices, two_people
 from tools.bench import overhead as overhead_bench
 from tools.bench import prediction as prediction_bench
-from tools.bench import queries, report, simulate, single, two_devices, two_people
 from tools.bench.overhead import Overhead
 from tools.bench.prediction import Predicted
 from tools.machine import ToolFailed
@@ -76,6 +76,16 @@ def test_queries_are_measured_on_a_seeded_store_and_shown_beside_the_older_figur
     text = shown("queries", found)
     assert "| `runs()` of 300 runs |" in text
     assert "139 ms" in text
+
+
+def test_a_cluster_is_shown_by_arm_and_a_slow_simulation_is_told() -> None:
+    measured = fleet.measure(repeats=1, gpus=8, jobs=40)
+    found = fleet.described(measured)
+    assert found["passed"] is True and len(found["tables"]) == len(fleet.REQUESTS)
+    text = shown("fleet", found)
+    assert "| exclusive, fcfs |" in text and "| hybrids, sjf + moves + failures |" in text
+    measured[next(iter(measured))][0]["arms"][0]["cpu_s"] = 61.0
+    assert fleet.described(measured)["passed"] is False
 
 
 def test_policies_are_simulated_beside_fcfs_and_a_broken_promise_is_told() -> None:

@@ -22,7 +22,7 @@ def add(home: Home, *rows: Base) -> StoreAudit:
             session.flush()
         session.add_all(rows)
     database.close()
-    return StoreAudit(home, RUN)
+    return StoreAudit(home.database_url, RUN)
 
 
 def submodel(name: str = "lenet", **columns: Any) -> SubModelRow:
@@ -144,7 +144,7 @@ def test_the_history_has_to_tell_of_damage(home: Home) -> None:
 
 def test_a_whole_store_is_readable(home: Home) -> None:
     Store.open(home).close()
-    assert readable(home.database) == []
+    assert readable(home.database_url) == []
 
 
 def test_a_spoilt_store_is_not(home: Home) -> None:
@@ -153,7 +153,7 @@ def test_a_spoilt_store_is_not(home: Home) -> None:
     content = bytearray(path.read_bytes())
     content[4096 * 10 : 4096 * 20] = b"\xff" * 4096 * 10
     path.write_bytes(content)
-    assert readable(path)
+    assert readable(home.database_url)
 
 
 def test_a_store_of_another_version_is_not(home: Home) -> None:
@@ -163,7 +163,7 @@ def test_a_store_of_another_version_is_not(home: Home) -> None:
     database.execute("UPDATE schema_version SET version = 999")
     database.commit()
     database.close()
-    [problem] = readable(path)
+    [problem] = readable(home.database_url)
     assert problem.startswith("WrongSchema")
 
 
@@ -171,4 +171,4 @@ def test_a_store_of_another_version_is_not(home: Home) -> None:
 def test_a_file_that_is_no_store_of_ours_is_told_of_or_made_one(home: Home, content: bytes) -> None:
     path = home.database
     path.write_bytes(content)
-    assert bool(readable(path)) == bool(content)
+    assert bool(readable(home.database_url)) == bool(content)

@@ -27,7 +27,7 @@ BERTHS = {HYBRID: Berth(device="cpu:0", kind="", threads=1), OTHER: Berth(device
 def store(home: Home) -> Iterator[Store]:
     """Two people's runs in one hybrid with a worker; `net` of the first one has begun."""
     store = Store.open(home)
-    pool_audit.watch(home.database)
+    pool_audit.watch(home.database_url)
     for run_id in ("s1", "s2"):
         run = RunRow(id=run_id, name=run_id, state="queued", device="cpu", shared=True, spec=SPEC, created_at_s=1.0)
         row = SubModelRow(run_id=run_id, name="net", arrival=0, state="queued", priority=0, model_format="kit",
@@ -42,7 +42,7 @@ def store(home: Home) -> Iterator[Store]:
 
 
 def found(home: Home) -> list[str]:
-    return [*pool_audit.found(home.database), *pool_audit.contradictions(home.database)]
+    return [*pool_audit.found(home.database_url), *pool_audit.contradictions(home.database_url)]
 
 
 def state(store: Store, run_id: str, name: str | None = None) -> str:
@@ -168,8 +168,8 @@ def test_an_attempt_where_a_submodel_is_not_placed_is_found(home: Home, store: S
     store.workers.ask_to_leave(HYBRID, [("s1", "net")], "it moves")
     store.workers.left(HYBRID, "s1/net")
     store.workers.begin(HYBRID, {"s1/net": {"steps_done": 0}})
-    assert any("is not there" in one for one in pool_audit.found(home.database))
+    assert any("is not there" in one for one in pool_audit.found(home.database_url))
 
 
 def test_hybrids_that_nobody_ended_are_found(home: Home, store: Store) -> None:
-    assert pool_audit.still_held(home.database) == [f"hybrid {HYBRID} still has cpu:0"]
+    assert pool_audit.still_held(home.database_url) == [f"hybrid {HYBRID} still has cpu:0"]

@@ -53,11 +53,13 @@ def test_whatever_is_paused_is_resumed_and_whatever_is_drained_is_made_ready_by_
 
 def test_networks_with_equal_names_have_other_seeds_and_one_person_is_in_no_team() -> None:
     demo = load_run(SAMPLES / "demo.json")
-    specs = [spec_of(demo, one) for one in SUBMISSIONS]
+    specs = [spec_of(demo, one) for one in BY_NAME.values()]
     assert [parse_run(spec.model_dump(mode="json", exclude_none=True)) for spec in specs] == specs
     seeds = [(part.name, part.hyperparameters.seed) for spec in specs for part in spec.submodels]
     assert len(set(seeds)) == len(seeds)
-    assert all(spec.hybrid == "shared" for spec in specs)
+    assert [spec.name for spec in specs if spec.hybrid != "shared"] == [
+        one.name for one in BY_NAME.values() if one.private
+    ]
     rates = {spec.name: spec.submodels[0].hyperparameters.learning_rate for spec in specs}
     assert [name for name, rate in rates.items() if rate == HOPELESS] == [
         one.name for one in BY_NAME.values() if one.diverges

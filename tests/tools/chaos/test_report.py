@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 import unifiednn_core
 from tools.chaos import report
-from tools.chaos.command import PAGE, POOLED_RESULT, RESULT, record
+from tools.chaos.cluster.plan import DatabaseName
+from tools.chaos.command import CLUSTER_RESULT, PAGE, POOLED_RESULT, RESULT, record
 from tools.chaos.judge import Outcome
 from tools.machine import commit, machine
 from unifiednn_core.base.failpoints import POINTS
@@ -100,6 +101,29 @@ def test_the_page_says_what_the_recorded_test_of_shared_hybrids_found() -> None:
     assert found["kills"] >= 300
     assert found["pooled"]["shared_hybrids"] >= 50
     assert not found["problems"]
+
+
+@pytest.mark.parametrize("database", [one.value for one in DatabaseName])
+def test_the_page_says_what_the_recorded_test_on_a_cluster_found(database: str) -> None:
+    result = DOCS / CLUSTER_RESULT.format(database)
+    if not result.exists():
+        pytest.skip("it has not been recorded: make chaos")
+    found, page = json.loads(result.read_text()), (DOCS / PAGE).read_text()
+    assert page == report.with_table(page, found)
+    assert found["passed"] is True
+    assert not found["problems"]
+
+
+def test_a_test_on_a_cluster_has_its_own_place_and_rows() -> None:
+    outcome = replace(OUTCOME, submissions=7, claims=9, double_claims=1, lasting=Counter({"split": 3}), unsaved_s=[1.0])
+    found = report.document(outcome, asked=ASKED | {"database": "postgres"}, elapsed_s=1)
+    first, last = report.markers(found)
+    made = report.with_table(f"{report.BEGIN}\n{report.END}\n{first}\n{last}\n", found)
+    assert made.startswith(f"{report.BEGIN}\n{report.END}\n{first}\n")
+    assert "| two hybrids on one device, or two workers of one hybrid | 1 of 9 | 0 |" in made
+    assert "| networks split between a host and the database | 3 |  |" in made
+    assert "| since the last checkpoint, at a death | 1 | 1.00 s | 1.00 s | 1.00 s |" in made
+    assert json.loads(json.dumps(found)) == found
 
 
 def test_the_machine_and_the_version_are_named() -> None:

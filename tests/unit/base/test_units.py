@@ -2,7 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.base.units import GIB, MIB, duration_text, energy_text, memory_bytes, memory_text, percent_text
+from unifiednn_core.base.units import (
+    GIB,
+    MIB,
+    duration_text,
+    energy_text,
+    memory_bytes,
+    memory_text,
+    percent_text,
+    step_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +76,11 @@ def test_a_number_of_bytes_is_read_exactly(size_bytes: int) -> None:
 )
 def test_energy_is_told_in_joules_and_watt_hours(joules: float | None, text: str) -> None:
     assert energy_text(joules) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 ms"), (0.000245, "0.245 ms"), (0.0314, "31.4 ms"), (0.9994, "999 ms"), (0.9996, "1.0 s"), (1.2, "1.2 s")],
+)
+def test_steps_are_told_in_milliseconds_below_a_second(seconds: float, text: str) -> None:
+    assert step_text(seconds) == text

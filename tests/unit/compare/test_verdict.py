@@ -170,6 +170,20 @@ def test_weights_are_compared_even_where_times_are_not() -> None:
     assert comparison(replace(HYBRID, attempt=2), CONCURRENT).verdicts["concurrent"].identical_weights is True
 
 
+def test_figures_of_two_machines_are_not_compared() -> None:
+    def on(view: RunView, *hosts: str) -> RunView:
+        return replace(view, stays=tuple(Stay("lenet", f"{host}/cpu", "EPYC", 1.0) for host in hosts))
+
+    hybrid, baseline = run("h"), run("b", "concurrent")
+    apart = comparison(on(hybrid, "a"), on(baseline, "b")).verdicts["concurrent"]
+    assert apart.withheld_because is not None and "the hybrid trained on a, the concurrent baseline on b" in (
+        apart.withheld_because
+    )
+    assert comparison(on(hybrid, "a"), on(baseline, "a")).verdicts["concurrent"].withheld_because is None
+    assert comparison(on(hybrid, "a", "b"), on(baseline, "a")).verdicts["concurrent"].withheld_because is not None
+    assert apart.identical_weights, "bits are compared all the same"
+
+
 def test_repeats_are_paired_and_none_is_averaged_away() -> None:
     slow = run("h2", ends_s=(4.0, 30.0))
     other = replace(CONCURRENT, run_id="c2", peak_memory_bytes=800 * MIB)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unifiednn_core.base import failpoints
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
@@ -94,3 +95,19 @@ def test_a_defect_does_not_silence_it(desk: Desk, capfd: pytest.CaptureFixture[s
     wait_until(lambda: desk.writer.idle)
     assert desk.recorded == [("a", 1)]
     assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_one_whose_sub_model_has_left_is_skipped_in_silence(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def gone(kept: Checkpoint, found: CheckpointStore) -> None:
+        if kept.submodel == "a":
+            raise NotFound("The hybrid does not train that.")
+        Desk.record(desk, kept, found)
+
+    monkeypatch.setattr(desk.writer, "_record", gone)
+    desk.writer.put(checkpoint(1))
+    desk.writer.put(checkpoint(2, "b"))
+    wait_until(lambda: desk.writer.idle)
+    assert (desk.recorded, desk.settled, desk.complaints) == ([("b", 2)], ["a", "b"], [])
+    assert capfd.readouterr().err == ""

@@ -66,3 +66,10 @@ def test_a_worker_gets_its_own_allocator_and_a_baseline_never(tmp_path: Path, mo
     assert started["hybrid"]["LD_PRELOAD"] == "/lib/libmimalloc.so.3"
     assert "LD_PRELOAD" not in started["concurrent"] | started["sequential"]
     assert "LD_PRELOAD" not in launchers.training_environment(1), "of each script"
+
+
+def test_a_worker_gets_no_credentials_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWOL", "stays")
+    environment = launchers.training_environment(1)
+    assert "secret" not in environment.values() and environment["AWOL"] == "stays"

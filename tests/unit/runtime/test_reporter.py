@@ -2,6 +2,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,11 @@ from unifiednn_core.runtime import exporter as exporters
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.exporter import Exported
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
-from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, Reporter
+from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, SHARE_OF_TIME, Reporter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN
+from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN, TelemetryRows
 from unifiednn_core.views.event_text import event_text
 
 CPU = torch.device("cpu")
@@ -361,3 +362,35 @@ def test_a_report_that_the_table_does_not_allow_is_noted_and_costs_nothing(store
     record.write(0.0)
     [note] = [event for event in store.telemetry.history("r", None).events if event.kind == "defect"]
     assert "does not allow 'begin'" in note.fields["text"]
+
+
+def test_a_store_that_is_slow_is_written_less_often_but_the_end_at_once(
+    store: Store, record: Reporter, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took_s, write, written = 0.3, store.telemetry.write, list[float]()
+
+    def slow(hybrid_id: str, batch: TelemetryRows) -> None:
+        clock.advance(took_s)
+        written.append(clock.monotonic_s())
+        write(hybrid_id, batch)
+
+    monkeypatch.setattr(store.telemetry, "write", slow)
+
+    def train(first: int, last: int) -> list[float]:
+        """Take a step and tell it, five times a second; returns the seconds between writes."""
+        written.clear()
+        for step in range(first, last):
+            record.report(stepped(step, loss=0.5))
+            record.write(0.0, at_once=False)
+            clock.advance(0.2)
+        return [later - earlier for earlier, later in pairwise(written)]
+
+    assert all(gap_s >= took_s / SHARE_OF_TIME for gap_s in train(1, 100))
+    before = len(written)
+    record.report(stepped(100, loss=0.5))
+    record.write(0.0)
+    assert len(written) == before + 1, "nothing is left over at the end"
+    assert len(store.telemetry.history("r", None).steps["a"]) == 100
+    took_s = 0.001
+    train(101, 130)
+    assert max(train(130, 160)) < 0.25, "the control: a fast store is written at every look"

@@ -20,7 +20,8 @@ from tests.unit.scheduling.placement_kit import (
 )
 from unifiednn_core.scheduling import placement, sites
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.scheduling.fleet import Change, run_fleet
+from unifiednn_core.scheduling.fleet import run_fleet
+from unifiednn_core.scheduling.fleet_events import Change
 from unifiednn_core.scheduling.line import FleetView, Plan, PoolMode, Waiting, in_order
 from unifiednn_core.scheduling.placement import decide
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.engine.device import resolve
-from unifiednn_core.spec.devices import Device, matches, torch_name
+from unifiednn_core.spec.devices import Device, host_of, matches, on_host, own_name, torch_name, type_named
 
 GPUS = ("NVIDIA H200, compute capability 9.0, driver 570", "NVIDIA A100-SXM4-80GB, compute capability 8.0, driver 570")
 PROCESSORS = ("AMD EPYC 9654 96-Core Processor, AVX512, 2 threads", "Intel(R) Xeon(R) CPU @ 2.20GHz, AVX2, 1 thread")
@@ -59,6 +59,27 @@ def test_case_and_the_order_of_words_do_not_count(there: tuple[Device, ...], ask
     found = fitting(asked, there)
     assert found == fitting(asked.swapcase(), there) == fitting(" ".join(reversed(asked.split())), there)
     assert asked != "xeon" or bool(found) == any("Xeon" in one.kind and one.type == "cpu" for one in there)
+
+
+@given(MACHINES, MACHINES)
+def test_a_host_may_be_asked_for(servers: tuple[Device, ...], others: tuple[Device, ...]) -> None:
+    agents = [on_host(one, "gpu-1") for one in others]
+    there = [*servers, *agents]
+    assert fitting("gpu-1", there) == [f"gpu-1/{name}" for name in fitting("auto", others)]
+    assert fitting("server", there) == fitting("server/auto", there) == fitting("auto", servers)
+    for asked in ("cuda", "cpu", "H200", "cuda:0", "cpu:1"):
+        assert fitting(f"GPU-1/{asked}", there) == [f"gpu-1/{name}" for name in fitting(asked, others)]
+        assert fitting(f"server/{asked}", there) == fitting(asked, servers)
+    for one in servers:
+        if one.name != "cpu":
+            assert fitting(one.name, there) == [one.name], "names alone are those of the server"
+    for one in agents:
+        assert fitting(one.name, there)[0].startswith("gpu-1/") and torch_name(one.name) == torch_name(
+            own_name(one.name)
+        )
+        assert (host_of(one.name), type_named(one.name)) == ("gpu-1", one.type)
+    assert fitting("H200", there) == [one.name for one in there if "H200" in one.kind], "words mean any host"
+    assert fitting("gpu-2/cpu", there) == fitting("gpu-2", there) == []
 
 
 @given(st.integers(0, 63))

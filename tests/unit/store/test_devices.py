@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from tests.clock import SimulatedClock
+from tests.databases import NewUrl
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.devices import Device
@@ -65,8 +68,9 @@ def test_what_a_person_decided_outlasts_what_the_machine_does(steps: list[Any], 
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(f"sqlite:///{tmp_path_factory.mktemp('devices') / 'x.sqlite3'}", SimulatedClock(1.0))
+def shared(new_url: NewUrl) -> Iterator[Store]:
+    with new_url() as url, closing(Store(url, SimulatedClock(1.0))) as store:
+        yield store
 
 
 def test_facts_follow_the_machine(store: Store) -> None:

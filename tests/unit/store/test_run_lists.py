@@ -1,9 +1,9 @@
 import random
+from contextlib import closing
 
 import pytest
 
 from tests.clock import SimulatedClock
-from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.store import Store
@@ -15,9 +15,15 @@ COUNT = 120
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def store(new_url):
     """Runs of three people in all states; also what the list has to hide."""
-    draw, store = random.Random(7), Store.open(Home(tmp_path_factory.mktemp("home")).create(), SimulatedClock())
+    with new_url() as url, closing(Store(url, SimulatedClock())) as store:
+        _fill(store)
+        yield store
+
+
+def _fill(store: Store) -> None:
+    draw = random.Random(7)
     with store._database.write() as session:
         for place in range(COUNT):
             state, owner, device = draw.choice(list(State)), draw.choice(PEOPLE), draw.choice(DEVICES)
@@ -37,8 +43,6 @@ def store(tmp_path_factory):
                     model_format="pt2", parameters=1, epochs=1, steps_total=1, ended_at_s=ended,
                     test_accuracy=draw.choice((None, draw.random())),
                 ))  # fmt: skip
-    yield store
-    store.close()
 
 
 def everything(store: Store, query: RunQuery, person: str | None = None):

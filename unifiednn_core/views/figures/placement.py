@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import MIB, duration_text, memory_text
+from unifiednn_core.base.units import MIB, memory_text, step_text
 from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
 from unifiednn_core.views.figures.arrays import single
 from unifiednn_core.views.figures.layout import FAINT, Figure, Trace, as_label, figure, layout, scatter
@@ -53,7 +53,7 @@ def _note(plan: PlacementPlan) -> str:
     share = plan.makespan_s / plan.bound_s if plan.bound_s else 1.0
     return tr(
         "{makespan} a step, {share:.2f} times what no placement can beat; {sent} sent between devices",
-        makespan=duration_text(plan.makespan_s), share=share, sent=memory_text(plan.sent_bytes),
+        makespan=step_text(plan.makespan_s), share=share, sent=memory_text(plan.sent_bytes),
     )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _lane(number: int, name: str, groups: Sequence[Sequence[PlannedTask]]) -> Tr
 def _text(group: Sequence[PlannedTask]) -> str:
     way = tr("backward") if group[0].backward else tr("forward")
     names = group[0].operator if len(group) == 1 else f"{group[0].operator} … {group[-1].operator}"
-    seconds = duration_text(sum(task.end_s - task.start_s for task in group))
+    seconds = step_text(sum(task.end_s - task.start_s for task in group))
     return f"<b>{as_label(names)}</b>: {way}<br>{seconds}, {memory_text(max(task.alive_bytes for task in group))}"
 
 

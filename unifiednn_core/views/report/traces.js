@@ -23,6 +23,7 @@ function unpacked(chart) {
 
 // The axis that a chart is drawn over; charts of one axis share their zoom and their cursor.
 function axisOf(chart, choices) {
+  if (chart.axis === "own") return `own ${chart.name}`;
   if (chart.axis === "epochs") return "epoch";
   if (chart.axis === "seconds") return choices.x === "clock" ? "clock" : "seconds";
   return choices.x;
@@ -36,10 +37,15 @@ const AXES = {
     title: "clock", head: "%{x|%H:%M:%S}", word: "",
     format: (value) => new Date(value).toISOString().slice(11, 19),
   },
+  own: { head: "%{x:,.2f}", word: "value", format: (value) => value.toFixed(2) },
 };
 
+function axisTerms(axis) {
+  return AXES[axis.split(" ")[0]];
+}
+
 function headOf(axis, words) {
-  return AXES[axis].head.replace(/^(epoch|step)/, (word) => words[word]);
+  return axisTerms(axis).head.replace(/^(epoch|step)/, (word) => words[word]);
 }
 
 // Plotly shows dates as UTC: local time is UTC moved by the viewer's offset.
@@ -151,7 +157,8 @@ function yAxis(chart, layout, values, log, choices, zoom) {
 
 function xAxis(chart, layout, axis, board, choices, zoom) {
   const shown = { ...layout.xaxis, type: axis === "clock" ? "date" : "linear", uirevision: `${axis} ${choices.zooms}` };
-  const title = board.words[AXES[axis].title] + (chart.format && chart.figure.data.some((t) => t.meta.kind === "test") ? ` (${board.words.thickThin})` : "");
+  const terms = axisTerms(axis);
+  const title = (terms.title ? board.words[terms.title] : layout.xaxis.title.text) + (chart.format && chart.figure.data.some((t) => t.meta.kind === "test") ? ` (${board.words.thickThin})` : "");
   shown.title = { ...shown.title, text: title };
   shown.unifiedhovertitle = { text: headOf(axis, board.words) };
   if (zoom) shown.range = zoom;

@@ -10,11 +10,12 @@ function rowsOf(data, axis) {
     if (["raw", "hole"].includes(trace.meta.kind) || trace.yaxis === "y2" || trace.visible === false) continue;
     const count = trace.type === "bar" ? trace.x.length : trace.y.length;
     for (let place = 0; place < count; place++) {
-      if (trace.type === "bar") {
+      if (trace.type === "bar" && !trace.base) rows.push([plainText(trace.y[place]), axisTerms(axis).format(trace.x[place])]);
+      else if (trace.type === "bar") {
         const from = trace.base[place];
-        rows.push([name, AXES[axis].format(from), AXES[axis].format(from + trace.x[place]), plainText(trace.customdata[place])]);
+        rows.push([name, axisTerms(axis).format(from), axisTerms(axis).format(from + trace.x[place]), plainText(trace.customdata[place])]);
       } else if (trace.x[place] !== null && !Number.isNaN(trace.x[place])) {
-        rows.push([name, AXES[axis].format(trace.x[place]), Number.isFinite(trace.y[place]) ? Number(trace.y[place].toPrecision(5)) : "-"]);
+        rows.push([name, axisTerms(axis).format(trace.x[place]), Number.isFinite(trace.y[place]) ? Number(trace.y[place].toPrecision(5)) : "-"]);
       }
     }
   }
@@ -45,9 +46,9 @@ async function copy(text) {
 // Opens the dialog; it closes by its button, by Escape, and by a click beside it.
 function openValues(board, chart, data, axis) {
   const words = board.words, rows = rowsOf(data, axis);
-  const bars = data.some((trace) => trace.type === "bar");
-  const x = words[axis === "seconds" || axis === "clock" ? axis : AXES[axis].word];
-  const heads = bars ? [words.curve, words.from, words.to, words.what] : [words.curve, x, words.value];
+  const bars = data.some((trace) => trace.base), lengths = !bars && data.some((trace) => trace.type === "bar");
+  const x = words[axis === "seconds" || axis === "clock" ? axis : axisTerms(axis).word];
+  const heads = bars ? [words.curve, words.from, words.to, words.what] : lengths ? [words.curve, words.value] : [words.curve, x, words.value];
   const every = Math.max(1, Math.ceil(rows.length / SHOWN_ROWS));
   const shown = rows.filter((_, place) => place % every === 0);
   const title = words.valuesOf.replace("{chart}", chart.title);

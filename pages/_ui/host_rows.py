@@ -1,0 +1,64 @@
+"""Hosts: rows with a button on Queue, a table on Admin. Nothing is drawn where there is one host alone."""
+
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages._ui import actions, frame
+from unifiednn_core.base.texts import tr
+from unifiednn_core.views import markup, wording
+from unifiednn_core.views.hosts import ListedHost
+
+STATES: dict[str, tuple[str, wording.Colour, str]] = {
+    "ready": ("check", "green", "Its devices take what waits."),
+    "draining": ("output", "orange", "Its devices take nothing new, and what trains there goes on elsewhere."),
+    "parking": ("output", "orange", "Its agent ends: what trains there goes on elsewhere."),
+    "silent": ("help", "orange", "Nothing was heard of it for some seconds. Soon it counts as lost."),
+    "away": ("power_off", "gray", "It is gone, or lost. Its devices return with its agent."),
+}
+
+
+def draw(hosts: Sequence[ListedHost]) -> None:
+    """Draw a row for each host, with a button that drains it."""
+    if len(hosts) < 2:
+        return
+    st.html(markup.section(tr("Hosts"), wording.count_text(len(hosts), "host")))
+    with st.container(key="rows-hosts"):
+        for host in hosts:
+            with st.container(horizontal=True, vertical_alignment="center", key=f"row-host-{host.name}"):
+                st.html(_row(host))
+                with st.container(horizontal=True, key=f"icons-host-{host.name}", width=40, wrap=False):
+                    _button(host)
+
+
+def table(hosts: Sequence[ListedHost]) -> None:
+    """Draw what each host runs, and what differs from the server."""
+    if len(hosts) < 2:
+        return
+    rows = (
+        {
+            tr("Host"): host.name,
+            tr("State"): tr(host.state.capitalize()),
+            tr("Versions"): ", ".join(f"{name} {version}" for name, version in host.versions.items()),
+            tr("What differs"): " ".join(host.differences) or tr("nothing"),
+        }
+        for host in hosts
+    )
+    st.html(markup.table(tr("Hosts"), rows, {tr("Host"): markup.bold}))
+
+
+def _row(host: ListedHost) -> str:
+    name = f'<b>{markup.text(host.name)}</b><span class="u-under u-clip">{markup.text(host.machine)}</span>'
+    icon, colour, sentence = STATES[host.state]
+    state = markup.badge(tr(host.state.capitalize()), icon, colour, tr(sentence))
+    devices = wording.count_text(len(host.devices), "device")
+    work = tr("in {hybrids}", hybrids=wording.count_text(host.hybrids, "hybrid")) if host.hybrids else tr("free")
+    heard = tr("heard of {ago}", ago=frame.ago(time.time() - host.silent_s, seconds=True))
+    cells = (name, state, markup.text(work), markup.text(devices), markup.faint(heard))
+    return markup.cells("u-brief u-device", cells)
+
+
+def _button(host: ListedHost) -> None:
+    desk = frame.service().devices
+    actions.drain_button(host.name, host.state, f"host-{host.name}", drain=desk.drain_host, ready=desk.ready_host)

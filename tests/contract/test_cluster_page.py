@@ -1,0 +1,119 @@
+"""Each recipe of docs/CLUSTER.md: its commands are of this version, its files are what their readers expect."""
+
+import configparser
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from tests.composing import Composition
+from unifiednn_core.base.paths import DATABASE_SETTING
+from unifiednn_core.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "CLUSTER.md").read_text(encoding="utf-8")
+COMMANDS = typer.main.get_command(app)
+
+
+@pytest.fixture(autouse=True)
+def _joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATABASE_SETTING, "postgresql://nobody@nowhere/nothing")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def require_command(words: list[str]) -> None:
+    """Raises if this version does not take these words behind `unifiednn`."""
+    name, *arguments = words
+    COMMANDS.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+
+
+def require_commands(text: str) -> int:
+    """Require all commands of a script; returns how many there are."""
+    found = re.findall(r"^\s*(?:exec )?unifiednn ([^#\n]*)", text, re.MULTILINE)
+    for line in found:
+        require_command(shlex.split(line))
+    return len(found)
+
+
+def test_a_wrong_option_would_be_noticed() -> None:
+    with pytest.raises(Exception, match="--no-such"):
+        require_commands("unifiednn agent --no-such thing")
+
+
+def test_each_command_is_one_of_this_version() -> None:
+    assert sum(require_commands(script) for script in (*blocks("sh"), *blocks("bash"))) >= 4
+    for words in re.findall(r"`unifiednn ([a-z]+ --[^`]*)`", PAGE):
+        require_command(shlex.split(words))
+
+
+def test_the_systemd_unit_starts_an_agent_whose_workers_outlive_it() -> None:
+    [text] = blocks("ini")
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text)
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    assert program.endswith("/unifiednn")
+    require_command(words)
+    assert unit["Service"]["KillMode"] == "process"
+    assert int(unit["Service"]["TimeoutStopSec"]) > 60, "parking takes up to a minute"
+
+
+def test_the_deployment_is_one_and_its_arguments_are_those_of_an_agent() -> None:
+    deployment = next(found for found in map(yaml.safe_load, blocks("yaml")) if "kind" in found)
+    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
+    pod: dict[str, Any] = deployment["spec"]["template"]
+    assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] > 60
+    [container] = pod["spec"]["containers"]
+    names = {one["name"] for one in container["env"]}
+    assert set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) <= names
+    require_command([re.sub(r"\$\((\w+)\)", "agents-7d9f-x2k", word) for word in container["args"]])
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+
+
+def test_the_sky_task_runs_an_agent() -> None:
+    task = next(found for found in map(yaml.safe_load, blocks("yaml")) if "run" in found)
+    assert require_commands(task["run"]) == 1
+    assert DATABASE_SETTING in task["secrets"]
+
+
+def test_the_compose_file_fits_together() -> None:
+    composition = Composition.read(ROOT / "docker-compose.yml")
+    services = composition.services
+    assert {"postgres", "objects", "server", "agent-1", "agent-2"} <= set(services)
+    for service in services.values():
+        assert service.keys() & {"image", "build"}
+        waits = service.get("depends_on", {})
+        assert set(waits) <= set(services)
+        for name in waits if isinstance(waits, dict) else ():
+            assert "healthcheck" in services[name] or waits[name]["condition"] != "service_healthy"
+        volumes = {volume.partition(":")[0] for volume in service.get("volumes", ())}
+        assert volumes <= set(composition.document["volumes"])
+        assert {one["source"] for one in service.get("configs", ())} <= set(composition.document["configs"])
+    for name in ("server", "agent-1", "agent-2"):
+        require_command(composition.command(name)[1:])
+    published = [port for service in services.values() for port in service.get("ports", ())]
+    assert published and all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_all_agents_know_the_database_and_the_objects_as_the_server_does() -> None:
+    composition = Composition.read(ROOT / "docker-compose.yml")
+    server = composition.environment("server")
+    for name in ("agent-1", "agent-2"):
+        assert composition.environment(name).items() <= server.items()
+    assert {"postgres", "objects"} <= set(re.findall(r"(?<=@|/)[a-z]+(?=:\d)", " ".join(server.values())))
+
+
+def test_a_lost_node_was_replaced_within_a_minute() -> None:
+    found = json.loads((ROOT / "docs" / "results" / "ray-cpu.json").read_text(encoding="utf-8"))
+    assert found["declared_lost_s"] < found["placed_again_s"] <= found["trains_again_s"] < 60
+    assert f"{found['trains_again_s']:.0f} s" in PAGE

@@ -1,0 +1,70 @@
+"""Simulations of a cluster in the background: one at a time, kept, cancelled, refused."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import Home
+from unifiednn_core.scheduling.cluster_run import ClusterRequest
+from unifiednn_core.service.facade import Service
+from unifiednn_core.views import fleet
+from unifiednn_core.views.fleet import FleetSimulation
+
+SMALL = ClusterRequest(gpus=4, jobs=20, policies=("sjf",))
+LARGE = ClusterRequest(gpus=1000, jobs=100_000)
+
+
+@pytest.fixture
+def desk(home: Home) -> Iterator[Service]:
+    with closing(Service.open(home)) as service:
+        yield service
+        service.fleet.cancel_fleet()
+
+
+def wait(desk: Service, ready: Callable[[FleetSimulation], bool]) -> FleetSimulation:
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        found = desk.fleet.fleet_simulation()
+        if found is not None and ready(found):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not ready: {found}")
+
+
+def test_a_simulation_runs_in_the_background_and_is_kept(desk: Service) -> None:
+    assert desk.fleet.fleet_simulation() is None
+    desk.fleet.simulate_fleet(SMALL)
+    found = wait(desk, lambda one: one.state == "done")
+    assert [fleet.title(arm) for arm in found.arms] == ["exclusive, fcfs", "hybrids, sjf"]
+    assert found.workload is not None and "on 4 GPUs of 1 host" in fleet.told_of(found.workload)
+    assert len(fleet.csv_text(found.arms).splitlines()) == 3
+    assert [len(chart.figure["data"][0]["y"]) > 1 for chart in fleet.charts(found.workload, found.arms)] == [True] * 3
+    desk.fleet.simulate_fleet(replace(SMALL, seed=1), "submitted_s,duration_s\n0,60\n5,30\n")
+    assert wait(desk, lambda one: one.state == "done" and one.arms[0]["jobs"] == 2)
+    desk.fleet.simulate_fleet(SMALL)
+    again = desk.fleet.fleet_simulation()
+    assert again is not None and again.state == "done" and again.arms == found.arms, "made once"
+
+
+def test_another_waits_and_the_first_can_be_cancelled(desk: Service) -> None:
+    desk.fleet.simulate_fleet(LARGE)
+    with pytest.raises(BadInput, match="Another one runs"):
+        desk.fleet.simulate_fleet(SMALL)
+    wait(desk, lambda one: one.state == "runs")
+    desk.fleet.cancel_fleet()
+    assert wait(desk, lambda one: one.state == "ended").arms == ()
+    desk.fleet.simulate_fleet(SMALL)
+    assert wait(desk, lambda one: one.state == "done").arms
+
+
+def test_a_wrong_request_starts_nothing(desk: Service) -> None:
+    for request, trace in ((replace(SMALL, gpus=0), ""), (SMALL, "submitted_s\n1\n"), (SMALL, "x" * 6_000_000)):
+        with pytest.raises(BadInput):
+            desk.fleet.simulate_fleet(request, trace)
+    with pytest.raises(BadInput):  # no path of a page is read
+        desk.fleet.simulate_fleet(replace(SMALL, trace="/etc/passwd", gpus=0))
+    assert desk.fleet.fleet_simulation() is None

@@ -1,0 +1,44 @@
+"""What each of several supervisors does in a race for one device, as the main function of a process."""
+
+import threading
+from multiprocessing import Queue
+
+from sqlalchemy import delete, update
+
+from unifiednn_core.store import Store, database
+from unifiednn_core.store.postgresql import WriteMark
+from unifiednn_core.store.schema import EventRow, HybridRow, RunRow
+from unifiednn_core.store.workers import Berth
+
+PATIENCE_S = 120.0
+
+
+def race(
+    url: str, me: int, rounds: int, together: threading.Barrier, won: "Queue[list[int]]", *, locked: bool = True
+) -> None:
+    """Claim the same device for the run of this racer, at the same moment as all others, in each of so many rounds."""
+    if not locked:
+        database.postgresql.begin = without_locks
+    store, at, mine = Store(url), Berth(device="cpu", kind="", threads=1), []
+    for number in range(rounds):
+        together.wait(PATIENCE_S)
+        if store.workers.claim(f"r{me}", at):
+            mine.append(number)
+        together.wait(PATIENCE_S)
+        if me == 0:
+            give_back(store)
+    won.put(mine)
+    store.close()
+
+
+def give_back(store: Store) -> None:
+    """Let all wait again, and nobody hold the device."""
+    with store._database.write() as session:
+        session.execute(update(RunRow).values(state="queued"))
+        session.execute(update(HybridRow).values(device=None, heartbeat_at_s=None))
+        session.execute(delete(EventRow))
+
+
+def without_locks(_session: object, scope: str) -> WriteMark:
+    """The begin of a write whose scope is ignored."""
+    return WriteMark("", 0, scope)

@@ -1,0 +1,437 @@
+"""The store on a PostgreSQL server: what SQLite gives by itself has to hold there, too."""
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
+
+from tests.clock import SimulatedClock
+from tests.databases import Databases
+from tests.unit.store.racing import without_locks
+from tests.unit.store.test_store import add_run
+from tools.postgres import PASSWORD
+from unifiednn_core.base.errors import BadInput
+from unifiednn_core.store import Store, database, postgresql
+from unifiednn_core.store import news as news_module
+from unifiednn_core.store.address import address_of, is_remote, shown
+from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.database import QUEUE, Database
+from unifiednn_core.store.people import SettingRow
+from unifiednn_core.store.schema import EventRow, HybridRow, StepRow
+from unifiednn_core.store.telemetry import TelemetryRows
+
+PATIENCE_S = 60.0
+HIDDEN = "s3cr3t"
+
+
+@pytest.fixture
+def url(postgresql: Databases) -> Iterator[str]:
+    with postgresql.chosen() as url:
+        yield url
+
+
+@pytest.fixture
+def there(url: str, clock: SimulatedClock) -> Iterator[Store]:
+    with closing(Store(url, clock)) as store:
+        yield store
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise AssertionError("it never happened")
+        time.sleep(0.01)
+
+
+# -- what a person gave
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"postgresql//x:{HIDDEN}@h/d",
+        f"postgresql://x:{HIDDEN}@h:port/d",
+        f"mysql://x:{HIDDEN}@h/d",
+        f"postgresql+asyncpg://x:{HIDDEN}@h/d",
+        HIDDEN,
+        "",
+    ],
+)
+def test_a_url_that_is_none_is_refused_with_its_form_and_never_shown(given: str) -> None:
+    with pytest.raises(BadInput, match="postgresql://USER:PASSWORD@HOST") as raised:
+        Store(given)
+    assert HIDDEN not in str(raised.value) and raised.value.__cause__ is None
+    assert raised.value.findings[0].field == "UNIFIEDNN_DATABASE_URL"
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_every_way_to_write_a_url_means_the_same_driver_and_none_shows_its_password(scheme: str) -> None:
+    url = address_of(f"{scheme}://ann:{HIDDEN}@db.example.org:5433/lab?password={HIDDEN}")
+    assert (url.drivername, shown(url)) == ("postgresql+psycopg", "postgresql://db.example.org:5433/lab")
+    assert is_remote(f"{scheme}://h/d") and not is_remote("sqlite:////tmp/x.db")
+    assert shown(address_of("sqlite:////tmp/x.db")) == "sqlite:////tmp/x.db"
+
+
+def test_a_missing_driver_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(BadInput, match=r"pip install 'unifiednn\[postgres\]'"):
+        Store(f"postgresql://x:{HIDDEN}@127.0.0.1:1/x")
+
+
+def test_a_server_that_cannot_be_used_is_told_without_its_password(
+    postgresql: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unifiednn_core.store.postgresql.START_S", 0.0)
+    there = postgresql.server.url("no_such_database")
+    for url in (there, f"postgresql://x:{PASSWORD}@127.0.0.1:1/x", f"{there}?no_such_option=1"):
+        with pytest.raises(BadInput, match="UNIFIEDNN_DATABASE_URL") as raised:
+            Store(url)
+        assert PASSWORD not in str(raised.value)
+    postgresql.server.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    with pytest.raises(BadInput, match="UTF8"):
+        Store(postgresql.server.url("latin"))
+
+
+def test_errors_hold_neither_the_password_nor_what_was_to_be_written(there: Store) -> None:
+    with pytest.raises(SQLAlchemyError) as raised, there._database.write() as session:
+        session.execute(text("SELECT :secret FROM no_such_table"), {"secret": HIDDEN})
+    assert HIDDEN not in str(raised.value) and PASSWORD not in str(raised.value)
+    assert PASSWORD not in repr(there._database._engine)
+
+
+# -- scopes
+
+
+@contextmanager
+def writing(store: Store, scope: str) -> Iterator[None]:
+    """Hold a scope in another thread."""
+    begun, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._database.write(scope):
+            begun.set()
+            over.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(hold)
+        assert begun.wait(PATIENCE_S)
+        yield
+        over.set()
+        held.result()
+
+
+def waits(store: Store) -> bool:
+    """Whether a transaction waits for a lock."""
+    asked = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'")
+    with store._database.read() as session:
+        return bool(session.scalar(asked))
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "overlap"),
+    [
+        (QUEUE, QUEUE, False),
+        (QUEUE, "hybrid:a", False),
+        ("hybrid:a", QUEUE, False),
+        ("hybrid:a", "hybrid:a", False),
+        ("hybrid:a", "hybrid:b", True),
+    ],
+)
+def test_one_writes_in_the_queue_and_workers_beside_each_other(
+    there: Store, held: str, asked: str, overlap: bool
+) -> None:
+    done = threading.Event()
+
+    def write() -> None:
+        with there._database.write(asked):
+            done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with writing(there, held):
+            other = pool.submit(write)
+            until(lambda: done.is_set() if overlap else waits(there))
+            assert done.is_set() is overlap
+        other.result(PATIENCE_S)
+    assert done.is_set()
+
+
+def lose_updates(store: Store) -> int:
+    """Add to one number from many threads at once; returns how many additions are missing."""
+    threads, times = 4, 25
+    store.people.set_setting("count", "0", "")
+
+    def add() -> None:
+        for _ in range(times):
+            with store._database.write() as session:
+                row = session.get_one(SettingRow, "count")
+                row.value = str(int(row.value) + 1)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for one in [pool.submit(add) for _ in range(threads)]:
+            one.result(PATIENCE_S)
+    return threads * times - int(store.people.setting("count").value)  # type: ignore[union-attr]
+
+
+def test_no_update_is_lost(there: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lose_updates(there) == 0
+    monkeypatch.setattr(database.postgresql, "begin", without_locks)
+    assert lose_updates(there) > 0, "without the lock it would be noticed"
+
+
+def test_a_report_that_comes_late_does_not_give_a_hybrid_its_heartbeat_back(there: Store) -> None:
+    """Whoever ends a hybrid and its worker's last report exclude each other, although their scopes differ."""
+    add_run(there, "r")
+    with there._database.write() as session:
+        session.get_one(HybridRow, "r").assign({"worker_pid": 1, "heartbeat_at_s": 1.0})
+    with ThreadPoolExecutor(1) as pool:
+        with there._database.write() as session:
+            late = pool.submit(there.telemetry.write, "r", TelemetryRows())
+            until(lambda: waits(there))
+            session.get_one(HybridRow, "r").assign({"worker_pid": None, "heartbeat_at_s": None})
+        late.result(PATIENCE_S)
+    assert there.hybrids.get("r")[0].heartbeat_at_s is None
+
+
+# -- one clock
+
+
+def test_the_time_is_that_of_the_server_and_goes_on_within_a_transaction(url: str) -> None:
+    with closing(Database(url)) as real, real.write() as session:
+        first_s = real.now_s(session)
+        session.execute(text("SELECT pg_sleep(0.01)"))
+        assert 0.01 <= real.now_s(session) - first_s < PATIENCE_S
+        of_server = session.scalar(text("SELECT extract(epoch FROM clock_timestamp())::float"))
+        assert abs(first_s - of_server) < PATIENCE_S
+    with closing(Database(url, SimulatedClock(7.0))) as injected, injected.read() as session:
+        assert injected.now_s(session) == 7.0
+
+
+# -- lost connections
+
+
+def note(store: Store, number: int) -> None:
+    with store._database.write() as session:
+        session.add(EventRow(run_id="r", at_s=float(number), kind="k", code="c", fields={}))
+
+
+def noted(store: Store) -> list[float]:
+    with store._database.read() as session:
+        return list(session.scalars(select(EventRow.at_s).order_by(EventRow.id)))
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["after", "before"])
+@pytest.mark.parametrize("asks", [True, False], ids=["asks", "control"])
+def test_a_commit_whose_answer_is_lost_is_neither_repeated_nor_forgotten(
+    there: Store, monkeypatch: pytest.MonkeyPatch, arrives: bool, asks: bool
+) -> None:
+    cuts, commit = iter([True]), psycopg.Connection.commit
+
+    def cut(connection: Any) -> None:
+        if not next(cuts, False):
+            return commit(connection)
+        if arrives:
+            commit(connection)
+        connection.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(psycopg.Connection, "commit", cut)
+    if not asks:
+        monkeypatch.setattr(database.postgresql, "was_committed", lambda *_: False)
+    if arrives and asks:
+        note(there, 1)
+    else:
+        with pytest.raises(OperationalError):
+            note(there, 1)
+        note(there, 1)  # as callers do
+    assert noted(there) == ([1.0, 1.0] if arrives and not asks else [1.0])
+
+
+def interrupted_writes(store: Store, interrupt: Callable[[], None], times: int) -> tuple[list[float], int]:
+    """Write from several threads, each as long as it takes, while something interrupts them; returns what is there."""
+    over, acknowledged, troubles = threading.Event(), [], []
+
+    def write(lane: int) -> None:
+        number = 0
+        while not over.is_set():
+            try:
+                note(store, lane * 100_000 + number)
+            except OperationalError as error:
+                troubles.append(error)
+                time.sleep(0.02)
+                continue
+            acknowledged.append(lane * 100_000 + number)
+            number += 1
+
+    with ThreadPoolExecutor(3) as pool:
+        lanes = [pool.submit(write, lane) for lane in range(3)]
+        for _ in range(times):
+            reached = len(acknowledged) + 30
+            until(lambda reached=reached: len(acknowledged) >= reached)  # type: ignore[misc]
+            interrupt()
+        reached = len(acknowledged) + 30
+        until(lambda: len(acknowledged) >= reached)
+        over.set()
+        for lane in lanes:
+            lane.result(PATIENCE_S)
+    assert sorted(noted(store)) == sorted(acknowledged), "each acknowledged write is there once, and nothing else"
+    return acknowledged, len(troubles)
+
+
+def test_writes_go_on_after_their_connections_were_ended(there: Store, postgresql: Databases) -> None:
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname <> ''"
+    _, troubles = interrupted_writes(there, lambda: postgresql.server.execute(ended), 5)
+    assert troubles > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["SIGINT", "SIGQUIT", "SIGKILL"])
+def test_writes_go_on_after_a_restart_of_the_server(there: Store, postgresql: Databases, how: str) -> None:
+    _, troubles = interrupted_writes(there, lambda: postgresql.server.restart(signal.Signals[how]), 2)
+    assert troubles > 0
+
+
+def sqlstate(kind: type[DBAPIError], error: type[Exception]) -> DBAPIError:
+    return kind("x", None, error("said"))
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (NoConnection("QueuePool limit"), True),
+        (sqlstate(OperationalError, psycopg.errors.LockNotAvailable), True),
+        (sqlstate(OperationalError, psycopg.errors.DeadlockDetected), True),
+        (sqlstate(OperationalError, psycopg.errors.AdminShutdown), True),
+        (sqlstate(InternalError, psycopg.errors.IdleInTransactionSessionTimeout), True),
+        (sqlstate(InternalError, psycopg.errors.ReadOnlySqlTransaction), True),
+        (InterfaceError("x", None, psycopg.InterfaceError("the connection is closed")), True),
+        (sqlstate(IntegrityError, psycopg.errors.UniqueViolation), False),
+        (sqlstate(InternalError, psycopg.errors.InFailedSqlTransaction), False),
+    ],
+    ids=lambda given: type(getattr(given, "orig", given)).__name__ if not isinstance(given, bool) else str(given),
+)
+def test_what_passes_by_itself_is_the_error_that_callers_wait_out(error: SQLAlchemyError, passes: bool) -> None:
+    assert isinstance(postgresql.as_callers_know_it(error), OperationalError) is passes
+
+
+def test_a_lock_that_does_not_come_is_waited_out_like_a_locked_file(
+    url: str, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = postgresql._SESSION.replace(f"lock_timeout={postgresql.LOCK_S}s", "lock_timeout=50ms")
+    monkeypatch.setattr(postgresql, "_LINK", {**postgresql._LINK, "options": options})
+    with closing(Store(url, clock)) as store, writing(store, QUEUE), pytest.raises(OperationalError, match="lock"):
+        note(store, 1)
+
+
+# -- news
+
+
+def test_a_worker_hears_of_its_own_commands_alone_and_after_its_connection_was_lost(
+    there: Store, postgresql: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news_module, "AFAR_S", math.inf)  # so that only news make it look
+    monkeypatch.setattr(news_module, "AGAIN_S", 0.0)
+    add_run(there, "r")
+    add_run(there, "s")
+    own, other, queue = (there.news(name) for name in ("r", "s", QUEUE))
+    assert own.due() and other.due() and queue.due(), "what came before it listened is not missed"
+    assert not (own.due() or other.due() or queue.due())
+    there.commands.issue("r", None, Verb.PAUSE)
+    until(own.due)
+    until(queue.due)
+    assert not own.due() and not other.due()
+    there.workers.ask_to_leave("s", None, "its device is needed")
+    until(other.due)
+    assert not own.due()
+    postgresql.server.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
+    )
+    until(own.due)
+    for one in (own, other, queue):
+        one.close()
+
+
+def test_without_news_it_looks_once_in_a_while(there: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(news_module.time, "monotonic", lambda: now_s[0])
+    with closing(there.news("r")) as own:
+        assert own.due()
+        looks = []
+        for _ in range(40):
+            now_s[0] += 0.2
+            looks.append(own.due())
+    assert sum(looks) == 8, "once a second"
+
+
+def test_on_this_machine_every_look_is_due(store: Store, only_sqlite: None) -> None:
+    news = store.news("r")
+    assert news.due() and news.due()
+
+
+# -- values
+
+
+def test_numbers_and_texts_that_the_server_does_not_have_are_kept_as_sqlite_keeps_them(there: Store) -> None:
+    add_run(there, "r")
+    step = {"submodel": "a", "attempt": 1, "step": 1, "steps": 1, "epoch": 0.1, "loss": math.nan, "accuracy": math.inf}
+    facts = {"gain": [math.nan, 1.5, -math.inf]}
+    there.telemetry.write("r", TelemetryRows(steps=[step], hybrid={"environment": facts}))
+    with there._database.read() as session:
+        row = session.scalars(select(StepRow)).one()
+    assert (row.loss, row.accuracy) == (None, math.inf)
+    assert there.hybrids.get("r")[0].environment == {"gain": [None, 1.5, None]}
+    there.people.note(person="ann", role="", action="open\0", subject="\0", outcome="refused")
+    assert [(line.action, line.subject) for line in there.people.audit_log(1)] == [("open\ufffd", "\ufffd")]
+
+
+def test_ids_outlast_years_of_samples_and_names_have_one_order(there: Store) -> None:
+    with there._database.write() as session:
+        session.execute(text("SELECT setval('events_id_seq', 3000000000)"))
+    note(there, 1)
+    with there._database.read() as session:
+        assert session.scalar(select(EventRow.id)) > 2**31
+    for name in ("b", "B", "_", "ä", "a"):
+        there.people.give_team(name, "team", "")
+    assert [row.id for row in there.people.all()] == sorted(("b", "B", "_", "ä", "a"))
+
+
+@pytest.mark.parametrize("order", ["DELETE FROM ledger", "UPDATE ledger SET person = 'x'", "TRUNCATE ledger"])
+def test_the_audit_log_only_grows_there_too(there: Store, order: str) -> None:
+    there.people.note(person="ann", role="", action="open", subject="", outcome="done")
+    with pytest.raises(IntegrityError, match="only grows"), there._database.write() as session:
+        session.execute(text(order))
+    assert there.people.audit_lines() == 1
+
+
+def test_many_can_make_the_tables_of_a_new_database_at_once(postgresql: Databases) -> None:
+    url, together = postgresql.server.create("new"), threading.Barrier(4)
+
+    def open_it() -> None:
+        together.wait()
+        Store(url).close()
+
+    with ThreadPoolExecutor(4) as threads:
+        for opened in [threads.submit(open_it) for _ in range(4)]:
+            opened.result()
+
+
+def test_a_reader_sees_one_moment_while_others_write(there: Store) -> None:
+    add_run(there, "r")
+    with there._database.read() as session:
+        assert session.scalar(select(func.count()).select_from(EventRow)) == 1
+        note(there, 1)
+        assert session.scalar(select(func.count()).select_from(EventRow)) == 1
+    assert len(noted(there)) == 2
+    with pytest.raises(SQLAlchemyError, match="read-only"), there._database.read() as session:
+        session.execute(text("DELETE FROM events"))

@@ -1,0 +1,85 @@
+"""A worker's side of files that several hosts share: it asks the carrier of its host, and waits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unifiednn_core.base.errors import BadInput, BlobsUnreachable, NotFound
+from unifiednn_core.base.paths import Home
+from unifiednn_core.runtime import spool
+from unifiednn_core.runtime.spool import Question
+from unifiednn_core.store import Store
+from unifiednn_core.store.depot import Depot
+from unifiednn_core.store.hybrids import address
+
+KEEP_S = 900.0
+"""Most that keeping the files of one checkpoint or model may take; then it is tried again."""
+BRING_S = 300.0
+"""How long a worker that starts waits for a store of files that cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Porter:
+    """Has files kept and brought for the sub-models of one worker. One instance per worker, safe in any thread."""
+
+    depot: Depot
+    hybrid_id: str
+    coming: dict[str, Question] = field(default_factory=dict)
+    """What was asked for each sub-model that is to join, by key."""
+
+    @classmethod
+    def of(cls, home: Home, store: Store, hybrid_id: str) -> "Porter | None":
+        """The porter of a new worker; None on one machine, where all files stay in the home. Raises `OSError`."""
+        depot = store.depot(home)
+        if not depot.is_shared:
+            return None
+        spool.empty(home.spool(hybrid_id))
+        return cls(depot, hybrid_id)
+
+    def keep(self, key: str, names: Sequence[str]) -> dict[str, str]:
+        """Have files of a sub-model kept, by their places in the folder of its run; returns the key of each.
+
+        Raises `BlobsUnreachable`, and `NotFound` if the sub-model has left the hybrid.
+        """
+        answer = self._ask("keep", key, names=list(names)).wait(KEEP_S)
+        return dict(_checked(answer)["keys"])
+
+    def bring(self, key: str) -> None:
+        """Wait until this host has what a sub-model needs.
+
+        Raises `BadInput` if a file is lost, `NotFound` if the sub-model has left the hybrid, `BlobsUnreachable`.
+        """
+        _checked(self._ask("bring", key).wait(BRING_S))
+
+    def has_brought(self, key: str) -> bool:
+        """Whether this host has what a sub-model needs; False while it comes. Raises as `bring`."""
+        question = self.coming.get(key) or self.coming.setdefault(key, self._ask("bring", key))
+        try:
+            answer = question.answer()
+        except BlobsUnreachable:
+            self.coming.pop(key)
+            raise
+        if answer is None:
+            return False
+        self.coming.pop(key)
+        _checked(answer)
+        return True
+
+    def begun(self, key: str, attempt: int) -> None:
+        """Note that an attempt begins on this host."""
+        self.depot.begun(*address(self.hybrid_id, key), attempt)
+
+    def _ask(self, what: str, key: str, **more: object) -> Question:
+        run_id, name = address(self.hybrid_id, key)
+        return Question(self.depot.home.spool(self.hybrid_id), {"do": what, "run": run_id, "submodel": name, **more})
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "again" in answer:
+        raise BlobsUnreachable(str(answer["again"]))
+    if "gone" in answer:
+        raise NotFound(str(answer["gone"]))
+    if "failed" in answer:
+        title, place, message, remedy = map(str, answer["failed"])
+        raise BadInput.of(title, place, message, remedy)
+    return answer

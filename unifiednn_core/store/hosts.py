@@ -1,0 +1,152 @@
+"""Hosts: machines whose agents offer devices. Each agent renews a lease; a host whose lease runs out is lost."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from sqlalchemy import JSON, select
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from unifiednn_core.spec.devices import SERVER, host_of
+from unifiednn_core.store import leases
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.devices import AWAY, READY, DeviceRow
+from unifiednn_core.store.schema import Base
+
+PARKING: Final = "parking"
+FORGOTTEN_S = 7 * 86400.0
+"""Seconds after which a host that is away is forgotten: names of containers do not return."""
+HostState = Literal["ready", "parking", "away"]
+
+
+class HostRow(Base):
+    """A host, as its agent last wrote it. Moments are of the database's clock."""
+
+    __tablename__ = "hosts"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    """`server` is the machine of the server."""
+    machine: Mapped[str]
+    """What the machine calls itself."""
+    boot_id: Mapped[str]
+    agent_pid: Mapped[int]
+    agent_started_at_s: Mapped[float]
+    state: Mapped[HostState] = mapped_column(default=READY)
+    """A host that parks gives its devices back; one that is away is gone."""
+    since_s: Mapped[float]
+    """Since when it has renewed its lease without a gap."""
+    renewed_at_s: Mapped[float]
+    free_bytes: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    """Free memory of its devices, by name; null where it is not known."""
+    facts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    """Versions of what its workers run."""
+
+
+class Hosts:
+    """Reads and writes hosts."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def enter(self, row: HostRow, *, over: tuple[int, float] | None = None) -> HostRow | None:
+        """Record that an agent begins to serve its host; returns the host whose lease prevents that, or None.
+
+        On SQLite a host of another machine prevents it. So does another agent of the same name, unless it is the
+        process `over`, which has ended; several processes of the server's machine may serve that.
+        """
+        with self._database.write() as session:
+            now_s = self._database.now_s(session)
+            for other in session.scalars(select(HostRow)):
+                if self._prevents(row, other, over, now_s):
+                    return other
+                if other.state == AWAY and now_s - other.renewed_at_s > FORGOTTEN_S and other.name != SERVER:
+                    _forget(session, other)
+            known = session.get(HostRow, row.name)
+            since_s = None if known is None else known.since_s
+            unbroken_s = leases.since(since_s, None if known is None else known.renewed_at_s, now_s)
+            row.state, row.since_s, row.renewed_at_s, row.free_bytes = READY, unbroken_s, now_s, {}
+            session.merge(row)
+            return None
+
+    def _prevents(self, row: HostRow, other: HostRow, over: tuple[int, float] | None, now_s: float) -> bool:
+        if other.state == AWAY or leases.is_stale(other.renewed_at_s, now_s):
+            return False
+        if other.name != row.name or row.name == SERVER:
+            return other.boot_id != row.boot_id and (not self._database.is_remote or other.name == row.name)
+        process = other.agent_pid, other.agent_started_at_s
+        return other.boot_id != row.boot_id or process not in (over, (row.agent_pid, row.agent_started_at_s))
+
+    def renew(self, row: HostRow, free_bytes: Mapping[str, int | None], *, parks: bool = False) -> bool:
+        """Renew the lease of a host; False if another agent serves it by now, or it was declared lost.
+
+        With `parks` it gives its devices back: nothing new is placed there, and what trains there leaves.
+        """
+        with self._database.write() as session:
+            now_s, known = self._database.now_s(session), session.get(HostRow, row.name)
+            same = known is not None and known.boot_id == row.boot_id and known.state != AWAY
+            if known is None or not same or (row.name != SERVER and known.agent_pid != row.agent_pid):
+                return False
+            known.since_s = leases.since(known.since_s, known.renewed_at_s, now_s)
+            known.renewed_at_s, known.free_bytes = now_s, dict(free_bytes)
+            known.state = PARKING if parks else READY
+            return True
+
+    def leave(self, name: str) -> None:
+        """Record that a host is gone, with its devices."""
+        with self._database.write() as session:
+            row = session.get(HostRow, name)
+            if row is not None:
+                _leave(session, row)
+
+    def all(self) -> list[HostRow]:
+        """All hosts there ever were, the server's first."""
+        with self._database.read() as session:
+            return list(session.scalars(select(HostRow).order_by(HostRow.name != SERVER, HostRow.name)))
+
+    def are_beside(self, name: str) -> bool:
+        """Whether there are other hosts than this one."""
+        return any(row.name != name and row.state != AWAY for row in self.all())
+
+    def is_served(self, name: str) -> bool:
+        """Whether some process serves a host now."""
+        with self._database.read() as session:
+            row = session.get(HostRow, name)
+            served = row is not None and row.state != AWAY
+            return served and not leases.is_stale(row.renewed_at_s if row else 0.0, self._database.now_s(session))
+
+    def now_s(self) -> float:
+        """Now, by the clock that leases count by."""
+        with self._database.read() as session:
+            return self._database.now_s(session)
+
+    def lose(self, name: str, judge: str) -> bool:
+        """Declare a host lost whose lease has run out, if `judge` may judge; returns whether it is away now."""
+        with self._database.write() as session:
+            row = session.get(HostRow, name)
+            if row is None or row.state == AWAY:
+                return True
+            if not may_judge(session, judge, self._database) or not leases.is_stale(
+                row.renewed_at_s, self._database.now_s(session)
+            ):
+                return False
+            _leave(session, row)
+            return True
+
+
+def _forget(session: Session, row: HostRow) -> None:
+    for device in session.scalars(select(DeviceRow)):
+        if host_of(device.name) == row.name:
+            session.delete(device)
+    session.delete(row)
+
+
+def may_judge(session: Session, judge: str, database: Database) -> bool:
+    """Whether a host may declare others lost now."""
+    own = session.get(HostRow, judge)
+    now_s = database.now_s(session)
+    return own is not None and own.state != AWAY and leases.may_judge(own.since_s, own.renewed_at_s, now_s)
+
+
+def _leave(session: Session, row: HostRow) -> None:
+    row.state = AWAY
+    for device in session.scalars(select(DeviceRow)):
+        if host_of(device.name) == row.name and device.state == READY:
+            device.state = AWAY

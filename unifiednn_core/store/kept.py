@@ -1,0 +1,115 @@
+"""What runs keep and what they use: trained models, checkpoints, and files of the library. Read only.
+
+There may be tens of thousands, so pages ask for some of them, and for counts.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, case, func, or_, select
+
+from unifiednn_core.spec.run_query import KeptQuery
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.removals import NEEDS
+from unifiednn_core.store.schema import HYBRID, FileUseRow, RunRow, SubModelRow
+
+_HIDDEN = select(RunRow.id).where(or_(RunRow.mode != HYBRID, RunRow.removed_at_s.is_not(None)))
+"""Baselines use what their hybrid uses, and keep nothing of their own."""
+_SHOWN = (
+    SubModelRow.run_id, RunRow.name.label("run_name"), SubModelRow.name, SubModelRow.number, SubModelRow.state,
+    SubModelRow.test_accuracy, SubModelRow.state_sha256, SubModelRow.artifact, SubModelRow.artifact_bytes,
+    SubModelRow.artifact_at_s, SubModelRow.checkpoint, SubModelRow.checkpoint_step, SubModelRow.checkpoint_bytes,
+    SubModelRow.checkpoint_at_s, SubModelRow.certificate,
+)  # fmt: skip
+
+
+class KeptRows(NamedTuple):
+    """What a query found."""
+
+    rows: Sequence[Row[Any]]
+    total: int
+    size_bytes: int
+    """Of all that match."""
+
+
+class Holdings:
+    """Reads what runs keep and use."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def of_runs(self, query: KeptQuery, owner: str | None = None) -> KeptRows:
+        """What runs keep, with an `owner` only of their sub-models."""
+        part = SubModelRow
+        model = query.what == "model"
+        at_s = part.artifact_at_s if model else part.checkpoint_at_s
+        size = part.artifact_bytes if model else part.checkpoint_bytes
+        asked = [at_s.is_not(None), part.run_id.not_in(_HIDDEN), *([] if owner is None else [part.owner == owner])]
+        found, counted = select(*_SHOWN).join(RunRow, RunRow.id == part.run_id), select(func.count(), func.sum(size))
+        if query.text:
+            counted = counted.join(RunRow, RunRow.id == part.run_id)
+            asked.append(_named(query.text, part.name))
+        order = _order(query.sort, at_s, size)
+        order = order.desc() if query.descending else order.asc()
+        with self._database.read() as session:
+            total, size_bytes = session.execute(counted.where(*asked)).one() if query.counted else (0, 0)
+            rows = session.execute(found.where(*asked).order_by(order, part.run_id, part.name).limit(query.rows))
+            return KeptRows(rows.all(), total, int(size_bytes or 0))
+
+    def use_counts(self, owner: str | None) -> dict[str, int]:
+        """How many runs use each file, with an `owner` only by this person's sub-models."""
+        asked = select(FileUseRow.sha256, func.count(FileUseRow.run_id.distinct()))
+        asked = _of(owner, asked.where(FileUseRow.run_id.not_in(_HIDDEN)))
+        with self._database.read() as session:
+            return {row[0]: row[1] for row in session.execute(asked.group_by(FileUseRow.sha256))}
+
+    def needed(self, owner: str | None) -> frozenset[str]:
+        """Files that a run needs which has not ended."""
+        needing = select(RunRow.id).where(RunRow.state.in_(NEEDS), RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
+        asked = _of(owner, select(FileUseRow.sha256).where(FileUseRow.run_id.in_(needing)))
+        with self._database.read() as session:
+            return frozenset(session.scalars(asked.distinct()))
+
+    def uses(self, sha256: str, owner: str | None, most: int) -> Sequence[Row[Any]]:
+        """Uses of a file: those of runs that need it, then the newest.
+
+        Rows have `run_id`, `run_name`, `submodel`, `entry` and the `state` of the run.
+        """
+        use, run_name = FileUseRow, RunRow.name.label("run_name")
+        asked = select(use.run_id, run_name, use.submodel, use.entry, RunRow.state)
+        asked = asked.join(RunRow, RunRow.id == FileUseRow.run_id)
+        asked = asked.where(FileUseRow.sha256 == sha256, RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
+        needed_first = case((RunRow.state.in_(NEEDS), 0), else_=1)
+        asked = _of(owner, asked).order_by(needed_first, RunRow.created_at_s.desc(), FileUseRow.submodel)
+        with self._database.read() as session:
+            rows: Sequence[Row[Any]] = session.execute(asked.limit(most)).all()
+            return rows
+
+    def used_by(self, text: str, owner: str | None) -> frozenset[str]:
+        """Files that runs or sub-models use whose name has this part."""
+        asked = select(FileUseRow.sha256).join(RunRow, RunRow.id == FileUseRow.run_id)
+        asked = asked.where(RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
+        named = [column.icontains(text, autoescape=True) for column in (RunRow.name, FileUseRow.submodel)]
+        with self._database.read() as session:
+            return frozenset(session.scalars(_of(owner, asked.where(or_(*named))).distinct()))
+
+
+def _of(owner: str | None, asked: Any) -> Any:
+    if owner is None:
+        return asked
+    part = (SubModelRow.run_id == FileUseRow.run_id) & (SubModelRow.name == FileUseRow.submodel)
+    return asked.where(select(SubModelRow.name).where(part, SubModelRow.owner == owner).exists())
+
+
+def _named(text: str, name: Any) -> ColumnElement[bool]:
+    return or_(*(column.icontains(text, autoescape=True) for column in (name, RunRow.name, RunRow.id)))
+
+
+def _order(sort: str, at_s: Any, size: Any) -> ColumnElement[Any]:
+    orders: dict[str, Any] = {
+        "name": func.lower(SubModelRow.name), "run": func.lower(RunRow.name), "state": SubModelRow.state,
+        "step": func.coalesce(SubModelRow.checkpoint_step, 0), "size": func.coalesce(size, 0),
+        "accuracy": func.coalesce(SubModelRow.test_accuracy, -1.0), "added": at_s,
+    }  # fmt: skip
+    found: ColumnElement[Any] = orders[sort]
+    return found

@@ -1,0 +1,34 @@
+"""The ends of the logs of workers, where several hosts write them: the newest lines of each file."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from unifiednn_core.base.clock import Clock
+from unifiednn_core.store.database import Database
+from unifiednn_core.store.schema import WorkerLogRow
+
+
+class WorkerLogs:
+    """Reads and writes the ends of logs."""
+
+    def __init__(self, database: Database, clock: Clock):
+        self._database, self._clock = database, clock
+
+    def write(self, hybrid_id: str, place: str, text: str, *, size_bytes: int, is_cut: bool) -> None:
+        """Write the end of a log of `size_bytes`; it replaces the last one of this place."""
+        with self._database.write() as session:
+            session.merge(WorkerLogRow(
+                hybrid_id=hybrid_id, place=place, text=text, size_bytes=size_bytes, is_cut=is_cut,
+                at_s=self._clock.utc_s(),
+            ))  # fmt: skip
+
+    def of(self, hybrid_ids: Iterable[str]) -> list[WorkerLogRow]:
+        """The logs of some hybrids, the one that was written last at the end."""
+        asked = select(WorkerLogRow).where(WorkerLogRow.hybrid_id.in_(list(hybrid_ids))).order_by(WorkerLogRow.at_s)
+        with self._database.read() as session:
+            return list(session.scalars(asked))
+
+    def sizes(self, hybrid_id: str) -> dict[str, int]:
+        """Bytes of the whole files by place."""
+        return {row.place: row.size_bytes for row in self.of([hybrid_id])}
