@@ -2,8 +2,11 @@
 
 import configparser
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,14 @@ import pytest
 import typer
 import yaml
 
-from tests.composing import Composition
+from tests.composing import Composition, entry_point
 from unifiednn_core.base.paths import DATABASE_SETTING
 from unifiednn_core.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "CLUSTER.md").read_text(encoding="utf-8")
 COMMANDS = typer.main.get_command(app)
+WITHOUT_SETTINGS = {key: value for key, value in os.environ.items() if not key.startswith(("UNIFIEDNN_", "COMPOSE_"))}
 
 
 @pytest.fixture(autouse=True)
@@ -86,22 +90,32 @@ def test_the_sky_task_runs_an_agent() -> None:
     assert DATABASE_SETTING in task["secrets"]
 
 
-def test_the_compose_file_fits_together() -> None:
+def test_compose_accepts_the_file_and_reads_what_we_read() -> None:
+    command = [shutil.which("docker-compose") or pytest.skip("docker-compose is missing"), "config"]
+    accepted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=WITHOUT_SETTINGS)
+    assert accepted.returncode == 0, accepted.stderr
     composition = Composition.read(ROOT / "docker-compose.yml")
-    services = composition.services
-    assert {"postgres", "objects", "server", "agent-1", "agent-2"} <= set(services)
-    for service in services.values():
-        assert service.keys() & {"image", "build"}
-        waits = service.get("depends_on", {})
-        assert set(waits) <= set(services)
-        for name in waits if isinstance(waits, dict) else ():
-            assert "healthcheck" in services[name] or waits[name]["condition"] != "service_healthy"
-        volumes = {volume.partition(":")[0] for volume in service.get("volumes", ())}
-        assert volumes <= set(composition.document["volumes"])
-        assert {one["source"] for one in service.get("configs", ())} <= set(composition.document["configs"])
+    services = yaml.safe_load(accepted.stdout)["services"]
+    assert services.keys() == composition.services.keys()
+    for name, service in services.items():
+        assert service.get("environment", {}) == composition.environment(name)
+        program = service.get("entrypoint", entry_point() if service["image"] == "unifiednn" else [])
+        assert [*program, *service.get("command", ())] == composition.command(name)
+
+
+def test_compose_refuses_a_misspelt_file(tmp_path: Path) -> None:
+    program = shutil.which("docker-compose") or pytest.skip("docker-compose is missing")
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    (tmp_path / "docker-compose.yml").write_text(text.replace("healthcheck:", "healthchekc:"), encoding="utf-8")
+    refused = subprocess.run([program, "config", "-q"], cwd=tmp_path, capture_output=True, check=False)
+    assert refused.returncode != 0
+
+
+def test_the_services_run_commands_of_this_version_and_are_open_to_this_machine_alone() -> None:
+    composition = Composition.read(ROOT / "docker-compose.yml")
     for name in ("server", "agent-1", "agent-2"):
         require_command(composition.command(name)[1:])
-    published = [port for service in services.values() for port in service.get("ports", ())]
+    published = [port for service in composition.services.values() for port in service.get("ports", ())]
     assert published and all(port.startswith("127.0.0.1:") for port in published)
 
 
