@@ -181,6 +181,7 @@ class ForkServer:
         if pid:
             child = Child(role_of(request), Scene(Path(request.folder), request.host), request.number, request.run_id)
             self._children[pid] = child
+            self._codes.pop(pid, None)  # of an earlier child: the system gives ids again
             entry = JournalEntry(what="started", role=child.role, pid=pid, number=request.number,
                           fresh=request.fresh, run_id=request.run_id, host=request.host)  # fmt: skip
             child.scene.journal.write(entry)

@@ -3,13 +3,14 @@
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import safetensors.torch
 from sqlalchemy.exc import OperationalError
 
-from tools.chaos.rows import asking, rows
+from tools.chaos.rows import NotOpenNow, asking, rows
 from tools.chaos.scene import ForkRequest, Scene, ask
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.formats.weights import state_sha256
@@ -81,13 +82,13 @@ def await_pause(scene: Scene, run_id: str, submodel: str | None) -> None:
         " AND applied_at_s IS NULL"
     )
     ended = {state.value for state in ENDED - {State.INTERRUPTED}}
-    with asking(scene.url) as ask_store:
-        while time.monotonic() < deadline_s:
+    while time.monotonic() < deadline_s:
+        with suppress(NotOpenNow), asking(scene.url) as ask_store:
             [(state,)] = ask_store("SELECT state FROM runs WHERE id = ?", run_id)
             [(open_pauses,)] = ask_store(waiting, run_id, submodel or "")
             if not open_pauses or state in ended:
                 return
-            time.sleep(POLL_S)
+        time.sleep(POLL_S)
 
 
 def newest_command(scene: Scene, run_id: str) -> int | None:

@@ -29,6 +29,8 @@ class Exported:
     cause: str | None = None
     remedy: str | None = None
     discarded: bool = False
+    blobs: Mapping[str, str] | None = None
+    """Key of each of its files, if they are kept for other hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,12 @@ class Exporter:
         spec_of: Callable[[str], Mapping[str, object]],
         report: Callable[[Exported | ExportDelayed], object],
         ships_probes: Callable[[str], bool] = lambda name: True,
-        keep: Callable[[str, Separated], object] = lambda name, separated: None,
+        keep: Callable[[str, Separated], Mapping[str, str] | None] = lambda name, separated: None,
     ):
         """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec.
 
         `ships_probes` says whether samples of its data may be in the file that people download. `keep` has the files
-        kept for other hosts, and raises `SeparationFailed` where that does not work now.
+        kept for other hosts and returns their keys; it raises `SeparationFailed` where that does not work now.
         """
         self._keep = keep
         self._ships_probes = ships_probes
@@ -106,8 +108,7 @@ class Exporter:
                         plain, definition, weights, spec=spec, figures=ended.figures, folder=folder,
                         probes=ended.probes, ships_probes=self._ships_probes(name),
                     )  # fmt: skip
-                    self._keep(name, found)
-                    self._report(Exported(name, ended.event, found))
+                    self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))
                     return
                 except SeparationFailed as error:
                     if not left:

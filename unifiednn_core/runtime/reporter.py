@@ -93,8 +93,6 @@ class Reporter:
         `renewed` hears of each heartbeat in the store when it was begun, by the monotonic clock.
         """
         self._porter = porter
-        self._kept_models: dict[str, dict[str, str]] = {}
-        """Key of each file of a separated model, by the key of its sub-model, until it is recorded."""
         self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
         self._renewed = renewed
         self.engine: Engine | None = None
@@ -260,7 +258,7 @@ class Reporter:
             columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
                        "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
             run_id, plain = self._address(name)
-            self._store.runs.record_artifact(run_id, plain, blobs=self._kept_models.pop(name, None), **columns)
+            self._store.runs.record_artifact(run_id, plain, blobs=exported.blobs, **columns)
             self.note(name, Code.SEPARATED, archive=separated.archive.name)
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
@@ -289,15 +287,15 @@ class Reporter:
         record = self._store.runs.record_checkpoint
         record(run_id, plain, name=path.name, step=checkpoint.step, size_bytes=size_bytes, blobs=blobs)
 
-    def _keep_model(self, key: str, separated: Separated) -> None:
-        """Have the files of a separated model kept for other hosts. Raises `SeparationFailed`."""
+    def _keep_model(self, key: str, separated: Separated) -> Mapping[str, str] | None:
+        """Have the files of a separated model kept for other hosts; returns their keys. Raises `SeparationFailed`."""
         if self._porter is None:
-            return
+            return None
         folder, plain = self._models_of(key), self._address(key)[1]
         files = (separated.archive, separated.model_path, probes_path(folder, plain))
         names = [f"models/{file.name}" for file in dict.fromkeys(files) if file.is_file()]
         try:
-            self._kept_models[key] = self._porter.keep(key, names)
+            return self._porter.keep(key, names)
         except OSError as error:
             said = f"The trained model '{plain}' could not be kept for other hosts: {error.strerror or error}."
             raise SeparationFailed(said) from error

@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.unit.store.test_store import add_run
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped, StepsRecorded
 from unifiednn_core.engine.progress import EpochFigures
@@ -25,10 +25,13 @@ from unifiednn_core.runtime import exporter as exporters
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.exporter import Exported
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, SHARE_OF_TIME, Reporter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.depot import settle
+from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN, TelemetryRows
 from unifiednn_core.views.event_text import event_text
 
@@ -47,11 +50,14 @@ def store(home: Home, clock: SimulatedClock) -> Store:
     return store
 
 
-def reporter(store: Store, home: Home, clock: SimulatedClock, *, steps_total: int = 10, **gauged: float) -> Reporter:
+def reporter(
+    store: Store, home: Home, clock: SimulatedClock, *, steps_total: int = 10, porter: Porter | None = None,
+    **gauged: float,
+) -> Reporter:  # fmt: skip
     """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
     gauge = WorkerGauge(CPU, clock, earlier=gauged) if gauged else None
     hybrid, members = store.hybrids.get("r")
-    made = Reporter(store, hybrid, Workbench(home, "r", CPU), clock, gauge)
+    made = Reporter(store, hybrid, Workbench(home, "r", CPU), clock, gauge, porter)
     for row in [member.row for member in members]:
         row.steps_total, row.memory_key = (steps_total if row.name == "a" else 10), f"key of {row.name}"
         row.epochs = row.steps_total // 5
@@ -259,6 +265,42 @@ def test_a_paused_export_can_be_discarded(store: Store, record: Reporter) -> Non
     until(record, lambda: record.idle and "a" not in record.open)
     [a, _] = store.runs.get("r")[1]
     assert (a.state, a.artifact, a.checkpoint) == ("stopped", None, None)
+
+
+class Direct(Porter):
+    """Keeps files itself: there is no carrier here."""
+
+    def keep(self, key: str, names: Sequence[str]) -> dict[str, str]:
+        return self.depot.keep(*address(self.hybrid_id, key), names)
+
+
+def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
+    store: Store, home: Home, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    full_disk: threading.Event,
+) -> None:  # fmt: skip
+    full_disk.set()
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
+    settle(home, store.blobs, store.people)
+    record = reporter(store, home, clock, porter=Direct(store.depot(home), "r"))
+    record.exporter._spec_of = lambda name: {}
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    record.write(1.0)
+    while not (record.exporter.idle and record.writer.idle):
+        time.sleep(0.005)
+    failpoints.arm(Fault("store.before_commit", "disk_full"))
+    try:
+        with pytest.raises((OperationalError, OSError)):
+            until(record, lambda: "a" not in record.open)
+    finally:
+        failpoints.arm(None)
+    until(record, lambda: "a" not in record.open)
+    assert [row.name for row in store.blobs.of("r", "a")] == [
+        "checkpoints/a/step-000000003.safetensors",
+        "models/a.zip",
+    ]
 
 
 def test_a_file_that_reads_back_differently_fails_at_once_with_its_own_cause(
