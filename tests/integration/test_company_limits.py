@@ -108,13 +108,14 @@ def test_after_one_has_delayed_a_higher_priority_the_others_like_it_are_not_trie
     assert not engine._rates.rests(frozenset({"low", "lower"}), 1.0)
 
 
+class Ticking(RealClock):
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
 def test_a_step_of_a_gang_counts_its_share_for_each_member() -> None:
-    class Ticking(RealClock):
-        now_s = 0.0
-
-        def monotonic_s(self) -> float:
-            return self.now_s
-
     clock, rates = Ticking(), Rates()
     timer, alone = StepTimer(clock, "a", rates), frozenset({"a"})
     timer.warm = True
@@ -122,7 +123,21 @@ def test_a_step_of_a_gang_counts_its_share_for_each_member() -> None:
     clock.now_s = 4.0
     timer.count(alone)
     timer.stop()
-    assert timer.seconds_per_step == pytest.approx(1.0)
+    assert timer.seconds_per_step == timer.usual_step_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("cpu_tells", "usual_s"), [(True, 1.0), (False, 3.5)])
+def test_a_stall_of_the_machine_does_not_count_for_the_usual_step_on_a_cpu(cpu_tells: bool, usual_s: float) -> None:
+    clock, rates = Ticking(), Rates(cpu_tells=cpu_tells)
+    timer, alone = StepTimer(clock, "a", rates), frozenset({"a"})
+    timer.warm = True
+    timer.start(alone)
+    for seconds in (1.0, 1.0, 11.0, 1.0):
+        clock.now_s += seconds
+        timer.count(alone)
+    timer.stop()
+    assert timer.usual_step_s == pytest.approx(usual_s)
+    assert timer.seconds_per_step == pytest.approx(3.5)
 
 
 def test_company_keeps_to_the_memory_that_was_predicted() -> None:

@@ -345,7 +345,7 @@ class Engine:
         steps, reason = job.submodel.steps_done - turn.first_step, turn.decision.reason
         if turn.leaves:
             reason = f"{reason} {turn.leaves}"
-        step_s = job.timer.seconds_per_step
+        step_s = job.timer.usual_step_s
         self._report(Released(job.name, turn.start_s, end_s, steps, reason, cost or Cost(), turn.lane, step_s))
 
     def _train(self, turn: Turn) -> None:

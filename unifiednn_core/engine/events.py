@@ -112,7 +112,7 @@ class Released:
     cost: Cost
     lane: int = 1
     step_s: float | None = None
-    """Mean seconds of its steps alone so far, without the first one and evaluations; None if they are not known."""
+    """Usual seconds of its steps alone, without the first one and evaluations; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -23,6 +25,7 @@ from unifiednn_core.spec.run import CheckpointSpec
 _RESET_PEAK = b"5"  # proc_pid_clear_refs(5)
 _FIRST_BYTES = 2048  # of /proc/self/status; the peak is near its beginning
 _REST_S = 0.25
+_LAST_STEPS = 200
 
 
 def quantum_meter(quantum: Quantum, submodel: SubModel, clock: Clock) -> Callable[[], bool]:
@@ -58,6 +61,7 @@ class StepTimer:
         self._group = frozenset({name})
         self._steps, self._share = 0, 1.0
         self._news = False
+        self._each = deque[float](maxlen=_LAST_STEPS)
         self.warm = False
         """Whether the first step is done."""
 
@@ -69,7 +73,10 @@ class StepTimer:
     def count(self, group: frozenset[str]) -> None:
         """Count one step; if the group has changed meanwhile, the next stretch begins and this step counts nowhere."""
         self._steps += 1
-        self._before, self._last = self._last, self._now(alone=len(self._group) == 1)
+        alone = len(self._group) == 1
+        self._before, self._last = self._last, self._now(alone=alone)
+        if alone and self.warm and self._share == 1.0:
+            self._each.append(self._last[0] - self._before[0])
         if group != self._group and self._began is not None:
             self._add(self._before, self._steps - 1)
             self.start(group, self._share)
@@ -94,6 +101,14 @@ class StepTimer:
     def seconds_per_step(self) -> float | None:
         """Mean over all measured steps alone, or an estimate of it; None before the first of them."""
         return self._rates.seconds_per_step(self._name)
+
+    @property
+    def usual_step_s(self) -> float | None:
+        """Median of the last steps alone on a CPU, which a stall of the machine does not move; else the mean.
+
+        A GPU computes while the host goes on, so there only a whole stretch can be timed.
+        """
+        return median(self._each) if self._each and self._rates.cpu_tells else self.seconds_per_step
 
     def _now(self, *, alone: bool = False) -> "_Moment":
         """The moment; in a stretch alone, whose steps are seldom looked at, as if the thread computed all the time."""
