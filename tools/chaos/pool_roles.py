@@ -134,12 +134,12 @@ def people(scene: Scene, request: ForkRequest, socket_path: Path) -> int:
         try:
             if verb in _OF_RUN:
                 name, _, part = (whom or "").partition("/")
-                run_id, submodel = _run_called(scene, name), part or None
+                run_id, submodel = persistently(lambda: _run_called(scene, name)), part or None  # noqa: B023
                 if verb == "resume":
                     await_pause(scene, run_id, submodel)
-                before = newest_command(scene, run_id)
+                before = persistently(lambda: newest_command(scene, run_id))  # noqa: B023
                 persistently(lambda: _OF_RUN[verb](service, run_id, submodel, value))  # noqa: B023  (called at once)
-                newest = newest_command(scene, run_id)
+                newest = persistently(lambda: newest_command(scene, run_id))  # noqa: B023
                 tell("asked", text, run_id, newest if newest != before else None)
             else:
                 found = persistently(lambda: _OF_SERVER[verb](service, scene, whom, value))  # noqa: B023

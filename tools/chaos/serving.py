@@ -63,12 +63,12 @@ LIMITS = RestartLimits(same_step=1_000_000, same_operator=1_000_000, futile=1_00
 
 
 def persistently(ask: Callable[[], Answer]) -> Answer:
-    """Ask again while the store is locked, as a person would; nothing was acknowledged then."""
+    """Ask again while the store is locked or away, as a person would; nothing was acknowledged then."""
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             return ask()
-        except OperationalError:
+        except (OperationalError, NotOpenNow):
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(POLL_S)

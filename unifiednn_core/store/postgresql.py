@@ -56,7 +56,8 @@ _FORGET = text("DELETE FROM writers WHERE at_s < extract(epoch FROM clock_timest
 KEPT_S = 86_400.0
 """How long the mark of a connection is kept."""
 _INSTALL = "Install it with: pip install 'unifiednn[postgres]'"
-_BEGUN = ("starting up", "shutting down", "recovery mode", "too many clients", "connection slots")
+_REFUSALS = ("authentication failed", "does not exist", "pg_hba.conf", "not permitted", "permission denied")
+"""Parts of what a server says that does not pass by itself. All else does: it starts, stops, recovers or is full."""
 
 
 def engine_of(url: URL) -> Engine:
@@ -82,7 +83,7 @@ def require_answer(engine: Engine) -> None:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         except (DBAPIError, NoConnection) as error:
             said = str(getattr(error, "orig", error)).strip()
-            refused = "FATAL" in said and not any(sign in said for sign in _BEGUN)
+            refused = "FATAL" in said and any(part in said for part in _REFUSALS)
             if refused or not isinstance(error, OperationalError) or time.monotonic() > deadline_s:
                 message = f"{shown(engine.url)} cannot be used: {said.splitlines()[0].rstrip('.')}."
                 remedy = "Start the server, or correct the URL: its host, database, user and password."

@@ -1,13 +1,15 @@
 """The store on a PostgreSQL server: what SQLite gives by itself has to hold there, too."""
 
 import math
+import re
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -102,6 +104,51 @@ def test_a_server_that_cannot_be_used_is_told_without_its_password(
     postgresql.server.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     with pytest.raises(BadInput, match="UTF8"):
         Store(postgresql.server.url("latin"))
+
+
+@contextmanager
+def refusing(message: str) -> Iterator[tuple[str, list[int]]]:
+    """A server that ends each connection with a message; yields its URL and the number of attempts."""
+    attempts = [0]
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    while int.from_bytes(connection.recv(4096)[4:8]) in (80877103, 80877104):  # TLS or GSSAPI?
+                        connection.sendall(b"N")
+                    attempts[0] += 1
+                    fields = b"SFATAL\0VFATAL\0C57P03\0M" + message.encode() + b"\0\0"
+                    connection.sendall(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"postgresql://x@127.0.0.1:{listener.getsockname()[1]}/d", attempts
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"),
+    [
+        ("the database system is not yet accepting connections", True),
+        ("the database system is starting up", True),
+        ("the database system is in recovery mode", True),
+        ("sorry, too many clients already", True),
+        ("terminating connection due to administrator command", True),
+        ('password authentication failed for user "x"', False),
+        ('database "d" does not exist', False),
+        ('role "x" is not permitted to log in', False),
+    ],
+)
+def test_a_program_waits_for_a_server_that_begins_and_not_for_one_that_refuses_it(
+    message: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "START_S", 0.3)
+    monkeypatch.setattr(postgresql, "AGAIN_S", 0.05)
+    with refusing(message) as (url, attempts), pytest.raises(BadInput, match=re.escape(message)):
+        Store(url)
+    assert (attempts[0] > 1) is waits
 
 
 def test_errors_hold_neither_the_password_nor_what_was_to_be_written(there: Store) -> None:
