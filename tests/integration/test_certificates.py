@@ -20,6 +20,7 @@ from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.views.runs import SubModelView
 
 NAMES = ("lenet", "resnet", "transformer")
@@ -216,7 +217,7 @@ def test_an_older_export_gets_no_certificate_and_a_measured_baseline_is_left_alo
 ) -> None:
     service, run_id = trained.service, trained.run_id
     [(run, row), *_] = service.store.runs.uncertified(service.clock.utc_s())
-    service.store.runs.record_artifact(run_id, row.name, artifact=row.artifact)
+    service.store.runs.record_export(run_id, row.name, Event.COMPLETE, model={"artifact": row.artifact})
     asked: list[CertifyJob] = []
 
     def certify(job: CertifyJob) -> Any:

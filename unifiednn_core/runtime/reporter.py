@@ -253,16 +253,15 @@ class Reporter:
 
     def _exported(self, exported: Exported) -> None:
         """End a sub-model: completed only with a file that was read back and verified."""
-        name, separated, cause = exported.submodel, exported.separated, exported.cause
+        name, separated, cause, model = exported.submodel, exported.separated, exported.cause, None
         if separated is not None:
-            columns = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
-                       "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
-            run_id, plain = self._address(name)
-            self._store.runs.record_artifact(run_id, plain, blobs=exported.blobs, **columns)
-            self.note(name, Code.SEPARATED, archive=separated.archive.name)
+            model = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
+                     "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
-        self._move(name, exported.event, cause=cause, remedy=exported.remedy)
+        self._store.runs.record_export(
+            *self._address(name), exported.event, cause=cause, remedy=exported.remedy, model=model, blobs=exported.blobs
+        )
         self._bench.definitions.pop(name, None)
 
     def _address(self, key: str) -> tuple[str, str]:
@@ -271,10 +270,9 @@ class Reporter:
     def _models_of(self, key: str) -> Path:
         return self._bench.home.run(self._address(key)[0]) / "models"
 
-    def _move(self, submodel: str, event: Event, **why: str | None) -> None:
+    def _begin(self, submodel: str) -> None:
         try:
-            run_id, plain = self._address(submodel)
-            self._store.runs.transition(run_id, plain, event, **why)
+            self._store.runs.transition(*self._address(submodel), Event.BEGIN)
         except IllegalTransition as error:  # a wrong state costs less than the training of all
             self.note(submodel, Code.ILLEGAL_MOVE, text=str(error))
 
@@ -346,7 +344,7 @@ class Reporter:
                     self._columns(name)["step_s"] = step_s
             case Granted(submodel=name, reason=reason, start_s=start_s):
                 if message.begins:
-                    self._move(name, Event.BEGIN)
+                    self._begin(name)
                 self._at_work[name] = message
                 self._columns(name).update(lane=message.lane, turn_since_s=start_s, turn_reason=reason)
                 if message.lane == 1:

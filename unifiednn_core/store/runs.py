@@ -234,16 +234,27 @@ class Runs:
             run = run_of(session, run_id)
             run.environment = {**run.environment, name: fact}
 
-    def record_artifact(
-        self, run_id: str, submodel: str, *, blobs: Mapping[str, str] | None = None, **columns: Any
-    ) -> None:
-        """Record the exported model of a sub-model; its certificate is to be made. `blobs` are its files, kept."""
-        now_s = self._clock.utc_s()
+    def record_export(
+        self, run_id: str, submodel: str, event: Event, *, cause: str | None = None, remedy: str | None = None,
+        model: Mapping[str, Any] | None = None, blobs: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Record how a sub-model has ended, and the model that it leaves, at once: whoever repeats it writes it once.
+
+        `model` are the columns of an exported model, whose certificate is to be made; `blobs` are its files, kept.
+        """
         with self._database.write() as session:
             if blobs is not None:
-                keep_in(session, now_s, run_id, submodel, blobs, MODELS)
-            row = submodel_of(session, run_id, submodel)
-            row.assign({**columns, "artifact_at_s": now_s, "certify_at_s": now_s, "certificate": None})
+                keep_in(session, self._database.now_s(session), run_id, submodel, blobs, MODELS)
+            if model is not None:
+                at_s = self._clock.utc_s()
+                made = {**model, "artifact_at_s": at_s, "certify_at_s": at_s, "certificate": None}
+                submodel_of(session, run_id, submodel).assign(made)
+                self.note(session, run_id, submodel, Code.SEPARATED, archive=model["artifact"])
+            try:
+                with session.begin_nested():
+                    self.transition_in(session, run_id, submodel, event, cause=cause, remedy=remedy)
+            except IllegalTransition as error:  # a wrong state costs less than the training of all
+                self.note(session, run_id, submodel, Code.ILLEGAL_MOVE, text=str(error))
 
     def uncertified(self, until_s: float) -> list[tuple[RunRow, SubModelRow]]:
         """Sub-models whose certificate is to be made by then, the longest waiting first."""

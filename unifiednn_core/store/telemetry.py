@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import QUEUE, Database
+from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import KINDS, Code
 from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.schema import (
@@ -162,9 +162,7 @@ class Telemetry:
 
     def write(self, hybrid_id: str, batch: TelemetryRows) -> None:
         """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
-        # Webhooks follow the ids of separations, which therefore have to become visible in their order.
-        followed = any(row["code"] == Code.SEPARATED for row in batch.events)
-        with self._database.write(QUEUE if followed else f"hybrid:{hybrid_id}") as session:
+        with self._database.write(f"hybrid:{hybrid_id}") as session:
             hybrid = session.get_one(HybridRow, hybrid_id)
             lists = (batch.steps, batch.epochs, batch.slices, batch.events)
             for table, rows in zip((StepRow, EpochRow, SliceRow, EventRow), lists, strict=True):

@@ -266,7 +266,7 @@ def test_a_run_that_is_being_deleted_is_not_counted_nor_certified_and_is_erased_
     house.import_file(0, "ann")
     house.submit("r0", 0, "ann")
     house.end("r0")
-    store.runs.record_artifact("r0", "a", artifact="a.zip")
+    store.runs.record_export("r0", "a", Event.COMPLETE, model={"artifact": "a.zip"})
     assert store.monitoring.counts().submodels and store.runs.uncertified(later_s)
     store.removals.mark_run("r0")
     assert not store.monitoring.counts().submodels and not store.runs.uncertified(later_s)
@@ -290,7 +290,7 @@ def test_an_unexpected_error_delays_one_certificate_and_what_is_due_is_read_unde
     house.import_file(0, "ann")
     for run_id in ("r0", "r1"):
         house.submit(run_id, 0, "ann")
-        store.runs.record_artifact(run_id, "a", artifact="file")
+        store.runs.record_export(run_id, "a", Event.COMPLETE, model={"artifact": "file"})
     certifier, asked = Certifier(home, store, store.runs._clock), list[str]()
 
     def job(run: RunRow, row: SubModelRow) -> CertifyJob:

@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -301,6 +302,28 @@ def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
         "checkpoints/a/step-000000003.safetensors",
         "models/a.zip",
     ]
+
+
+@pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_the_end_of_a_model_is_told_once_although_a_write_of_it_fails(
+    store: Store, record: Reporter, full_disk: threading.Event, fails_at: int
+) -> None:
+    full_disk.set()
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Exported("a", Event.COMPLETE, Separated(Path("a.zip"), 0, Path("a.zip"), "hash")))
+    record.report(Granted("b", 1.0, ""))
+    failpoints.arm(Fault("store.before_commit", "disk_full", hit=fails_at))
+    try:
+        for _ in range(fails_at):
+            with suppress(OperationalError, OSError):
+                record.write(1.0)
+    finally:
+        failpoints.arm(None)
+    record.write(1.0)
+    told = [event.code for event in store.telemetry.history("r", None).events if event.submodel == "a"]
+    assert told == ["entered", "separated", "entered"]
+    assert (store.runs.get("r")[1][0].state, record.open) == ("completed", {"b"})
 
 
 def test_a_file_that_reads_back_differently_fails_at_once_with_its_own_cause(

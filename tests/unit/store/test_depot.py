@@ -367,7 +367,7 @@ def test_a_worker_gets_the_trained_parts_of_another_host(tmp_path: Path, monkeyp
         path = home.run("r0") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        store.runs.record_artifact("r0", "n", blobs=files.keep("r0", "n", [name]))
+        store.runs.record_export("r0", "n", Event.COMPLETE, blobs=files.keep("r0", "n", [name]))
         hosts.at(1)[2].bring_to_folder("r0", "n", name)
         assert there.read_bytes() == content
         assert hosts.at(1)[2].bring("r0", "n", name) == there
