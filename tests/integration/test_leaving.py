@@ -130,14 +130,15 @@ def test_one_whose_state_cannot_be_captured_fails(monkeypatch: pytest.MonkeyPatc
     assert session.hashes() == alone("second", "third") | {"first": None}
 
 
-def test_one_joins_again_and_goes_on_with_the_same_bits() -> None:
+def rejoin(session: Session) -> SubModel:
+    """Let the first one in again, where it left."""
     [first] = [spec for _, spec in THREE if spec.name == "first"]
+    found = session.add("lstm", first)
+    found.restore(session.checkpoints["first"])
+    return found
 
-    def rejoin(session: Session) -> SubModel:
-        found = session.add("lstm", first)
-        found.restore(session.checkpoints["first"])
-        return found
 
+def test_one_joins_again_and_goes_on_with_the_same_bits() -> None:
     def on_report(session: Session, report: Report) -> None:
         at_step("first", 3, RELEASE)(session, report)
         if report == Left("first"):
@@ -146,6 +147,20 @@ def test_one_joins_again_and_goes_on_with_the_same_bits() -> None:
     session = Session(THREE, ROUND, on_report).run()
     assert session.hashes() == alone()
     assert session.losses("first") == losses_alone("first")
+
+
+@pytest.mark.parametrize("captured_step", [0, 3])
+def test_one_that_leaves_before_its_first_step_is_captured_unless_its_checkpoint_counts(captured_step: int) -> None:
+    def on_report(session: Session, report: Report) -> None:
+        at_step("first", 3, RELEASE)(session, report)
+        if report == Left("first") and session.reports.count(report) == 1:
+            session.engine.post(Join("first", lambda: rejoin(session), 1, captured_step=captured_step))
+            session.engine.post(RELEASE)
+
+    session = Session(THREE, ROUND, on_report).run()
+    captured = [one for one in session.reports if isinstance(one, Captured) and one.checkpoint.submodel == "first"]
+    assert session.reports.count(Left("first")) == 2
+    assert [one.checkpoint.step for one in captured] == [3] * (1 if captured_step else 2)
 
 
 def test_the_data_are_verified_and_forgotten_with_the_last_one_who_uses_them() -> None:

@@ -707,8 +707,8 @@ class Engine:
                 with devices.preserved(self._device), ProcessState(self._device):
                     submodel = order.prepare()
                 standing = replace(order.standing, joined_s=self.now_s())
-                tick, steps = self._roster.next_tick(), submodel.steps_done
-                self._roster.admit(Job(submodel, in_line_since=tick, captured_step=steps, standing=standing))
+                tick, captured = self._roster.next_tick(), order.captured_step
+                self._roster.admit(Job(submodel, in_line_since=tick, captured_step=captured, standing=standing))
             except Exception as error:
                 traceback.print_exc()
                 cause, remedy = reasons(error)

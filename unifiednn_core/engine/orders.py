@@ -84,6 +84,8 @@ class Join:
     prepare: Callable[[], SubModel]
     id: int | None = None
     standing: Standing = field(default_factory=Standing)
+    captured_step: int = 0
+    """Step of its newest checkpoint."""
 
 
 Adjustment = SetPriority | SetEpochs | SetDeadline | SetDevices

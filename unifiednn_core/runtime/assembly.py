@@ -49,6 +49,8 @@ class Ingredients:
     """Weights that it starts from."""
     checkpoint: Path | None = None
     """Its own newest checkpoint."""
+    counts: bool = True
+    """Whether that is its newest for all: other hosts do not have what no row tells of."""
     moves: Literal["same", "any"] = "any"
     """Kinds of device on which it may go on from its own checkpoint."""
     trained: tuple[Mapping[str, torch.Tensor], ...] = ()
@@ -63,7 +65,7 @@ class Ingredients:
             last = progress.state["metrics"]["figures"][-1:]
             columns |= {"steps_done": progress.step, "epochs_done": progress.epoch}
             columns |= {name: row[name] for row in last for name in SHOWN_FIGURES}
-            if path is not None:  # a worker that was killed after the rename has not recorded it
+            if path is not None and self.counts:  # a worker that was killed after the rename has not recorded it
                 size_bytes = path.stat().st_size
                 columns |= {"checkpoint": path.name, "checkpoint_step": progress.step, "checkpoint_bytes": size_bytes}
         return columns
@@ -123,7 +125,17 @@ class Workbench:
         models = self.home.run(address(self.hybrid_id, key)[0]) / "models"
         trained = tuple(load_file(models / f"{part}.safetensors") for part in waits_for(submodel))
         return Ingredients(
-            key, submodel, seed, definition, data, filenames, progress, weights, newest, spec.moves, trained
+            key,
+            submodel,
+            seed,
+            definition,
+            data,
+            filenames,
+            progress,
+            weights,
+            newest,
+            moves=spec.moves,
+            trained=trained,
         )
 
     def _dataset(self, file: str, *, streamed: bool) -> DataSource:

@@ -2,9 +2,8 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
@@ -70,7 +69,7 @@ class SubModelLoader:
                 jobs[key] = Job(
                     submodel, in_line_since=line.index(key), service_s=row.service_s, paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
-                    captured_step=self._columns(row, read).get("checkpoint_step", 0),
+                    captured_step=read.columns.get("checkpoint_step", 0),
                 )  # fmt: skip
             except Exception as error:
                 self._fail(member, error)
@@ -129,19 +128,14 @@ class SubModelLoader:
         except Exception as error:
             self._fail(member, error)
             return None
-        columns, peers = self._columns(row, read), sum(State(one.row.state) not in ENDED for one in members)
+        if self.porter is not None and read.columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):
+            read = replace(read, counts=False)
+        columns, peers = read.columns, sum(State(one.row.state) not in ENDED for one in members)
         [attempt] = self.store.workers.begin(self.bench.hybrid_id, {member.key: columns}).values()
         if self.porter is not None:
             self.porter.begun(member.key, attempt)
         self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
-
-    def _columns(self, row: SubModelRow, read: Ingredients) -> dict[str, Any]:
-        """What its row says when it begins. A checkpoint that only this host has yet does not count."""
-        columns = read.columns
-        if self.porter is not None and columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):
-            return {name: value for name, value in columns.items() if not name.startswith("checkpoint")}
-        return columns
 
     def forget_checkpoints(self, key: str) -> None:
         """Delete the checkpoints of a sub-model that starts from the beginning. Raises `OSError`."""

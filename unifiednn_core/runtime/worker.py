@@ -310,13 +310,12 @@ class Worker:
         """
         told = self._told.setdefault(command.id, set())
         names = (self._of(command) & self._reporter.open) - told
-        told |= names
         if not names:
             return
         if command.verb in (Verb.RETRY, Verb.MOVES):  # this worker began with it, or need not know
             self._store.commands.carry_out(command.id)
         elif self._carry_to_exporter(command):
-            return
+            pass
         elif command.submodel is not None:
             self._engine.post(order_of(command, self._key(command)))
         else:
@@ -324,6 +323,7 @@ class Worker:
             for name in sorted(names):
                 last = answers and name == max(names)
                 self._engine.post(Order(Event(command.verb), name, command.id if last else None))
+        told |= names  # last: an error above repeats it at the next tick
 
     def _of(self, command: CommandRow) -> set[str]:
         """Keys of the open sub-models that a command is for."""
@@ -376,23 +376,28 @@ class Worker:
             if State(member.row.state) in ENDED:
                 self._reads.waiting.pop(member.key)
             elif State(member.row.state) is State.STOPPING:
-                self._reads.waiting.pop(member.key)
                 self._store.runs.transition(member.run.id, member.row.name, Event.HALT)
+                self._reads.waiting.pop(member.key)
             elif State(member.row.state) in (State.PAUSING, State.PAUSED):
                 continue
-            elif member.row.leaving is None and not self._bring(member.key):
-                self._reads.waiting.setdefault(member.key, ())
+            elif member.row.leaving is None:
+                done = False
+                try:
+                    done = self._bring(member.key)
+                finally:  # also after an error, else nobody would bring it
+                    if not done:
+                        self._reads.waiting.setdefault(member.key, ())
 
     def _carry_to_exporter(self, command: CommandRow) -> bool:
         """Resume, stop or discard sub-models whose export is paused; False if the engine has to act as well."""
         names = self._reporter.exporter.paused & self._of(command)
+        if command.verb == Verb.RESUME and names:  # first: an error repeats it as long as the exports are paused
+            self._store.commands.carry_out(command.id)
         for name in names:
             if command.verb in (Verb.RESUME, Verb.STOP):
                 self._reporter.exporter.retry(name)
             elif command.verb == Verb.DISCARD:
                 self._reporter.discard_export(name)
-        if command.verb == Verb.RESUME and names:
-            self._store.commands.carry_out(command.id)
         return bool(names) and command.submodel is not None
 
     def _bring(self, name: str, command: CommandRow | None = None) -> bool:
@@ -431,11 +436,11 @@ class Worker:
         self._told_to_leave.discard(name)  # what its last stay was told does not count for this one
         for told in self._told.values():
             told.discard(name)
-        read = self._reads.read(member, members)
+        standing = self._reads.standing(member, self._reads.clock.utc_s() - self._engine.now_s())
+        read = self._reads.read(member, members)  # last: what has begun has to be posted
         if read is not None:
-            standing = self._reads.standing(member, self._reads.clock.utc_s() - self._engine.now_s())
-            prepare = partial(self._bench.add, read)
-            self._engine.post(Join(name, prepare, None if asked is None else asked.id, standing))
+            prepare, captured_step = partial(self._bench.add, read), read.columns.get("checkpoint_step", 0)
+            self._engine.post(Join(name, prepare, None if asked is None else asked.id, standing, captured_step))
         elif asked is not None:
             commands.decline(asked.id, f"{asked.verb}: {member.row.name} could not be read")
         return True

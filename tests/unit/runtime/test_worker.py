@@ -1,16 +1,21 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from sqlalchemy.exc import OperationalError
 
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
+from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.job import Standing
+from unifiednn_core.engine.orders import Join
 from unifiednn_core.runtime import worker as workers
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.gauge import Reading
@@ -19,8 +24,10 @@ from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.runtime.worker import DONE, MOST_DEFECTS, Worker
 from unifiednn_core.scheduling.registry import policy_named
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
+from unifiednn_core.store.hybrids import Resident
 
 
 class Gauge:
@@ -130,6 +137,93 @@ def test_a_pause_that_nothing_overtakes_ends_the_worker(worker: Worker, store: S
     store.commands.issue("r", None, Verb.PAUSE)
     assert worker._paused(Answered(store.commands.open("r")[0].id, 3)) == DONE
     assert store.runs.get("r")[0].state == "paused"
+
+
+@pytest.fixture
+def fails_once() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Does something twice, the first time while the database cannot be written."""
+
+    def do(work: Callable[[], object]) -> None:
+        failpoints.arm(Fault("store.before_commit", "disk_full"))
+        with pytest.raises((OperationalError, OSError)):
+            work()
+        failpoints.arm(None)
+        work()
+
+    yield do
+    failpoints.arm(None)
+
+
+FailsOnce = Callable[[Callable[[], object]], None]
+
+
+def test_one_that_has_begun_is_posted_although_the_store_could_not_be_read(
+    worker: Worker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([OperationalError("", None, Exception()), 1])
+
+    def tickets_of(owner: str) -> int:
+        if isinstance(found := next(answers), Exception):
+            raise found
+        return found
+
+    def read(reads: SubModelLoader, member: Resident, members: object) -> Any:
+        reads.reporter.open.add(member.key)
+        return SimpleNamespace(columns={})
+
+    monkeypatch.setattr(store.people, "tickets_of", tickets_of)
+    monkeypatch.setattr(SubModelLoader, "waits", lambda *_: False)
+    monkeypatch.setattr(SubModelLoader, "read", read)
+    with pytest.raises(OperationalError):
+        worker._bring("a")
+    assert worker._bring("a")
+    [order] = worker._engine.orders
+    assert isinstance(order, Join) and order.submodel == "a"
+
+
+def test_one_that_waits_for_its_parts_is_stopped_at_the_second_try(
+    worker: Worker, store: Store, fails_once: FailsOnce
+) -> None:
+    store.commands.issue("r", "a", Verb.STOP)
+    worker._reads.waiting["a"] = ("b",)
+    fails_once(worker._bring_waiting)
+    assert (store.runs.get("r")[1][0].state, worker._reads.waiting) == ("stopped", {})
+
+
+def test_one_whose_parts_have_come_is_brought_at_the_second_try(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(reads: SubModelLoader, member: Resident) -> bool:
+        reads.waiting.pop(member.key)
+        raise OperationalError("", None, Exception())
+
+    monkeypatch.setattr(SubModelLoader, "waits", waits)
+    worker._reads.waiting["a"] = ("b",)
+    with pytest.raises(OperationalError):
+        worker._bring_waiting()
+    assert worker._reads.waiting == {"a": ()}
+
+
+def test_a_command_in_a_shared_hybrid_is_answered_at_the_second_try(
+    worker: Worker, store: Store, fails_once: FailsOnce
+) -> None:
+    store.commands.issue("r", None, Verb.MOVES, {"moves": "any"})
+    worker._reporter.open.add("a")
+    fails_once(lambda: worker._carry_shared(*store.commands.open("r")))
+    assert store.commands.open("r") == []
+
+
+def test_a_paused_export_is_resumed_and_that_is_answered_at_the_second_try(
+    worker: Worker, store: Store, fails_once: FailsOnce
+) -> None:
+    store.runs.transition("r", "a", Event.BEGIN)
+    assert store.runs.hold("r", "a")
+    store.commands.issue("r", "a", Verb.RESUME)
+    paused, exporter = {"a"}, worker._reporter.exporter
+    worker._reporter.exporter = SimpleNamespace(paused=paused, retry=paused.remove)  # type: ignore[assignment]
+    fails_once(lambda: worker._carry_to_exporter(*store.commands.open("r")))
+    assert (store.commands.open("r"), paused) == ([], set())
+    worker._reporter.exporter = exporter
 
 
 def test_deadlines_and_joins_are_on_the_clock_of_the_run_and_tickets_are_the_owners(
