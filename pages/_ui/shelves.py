@@ -9,7 +9,7 @@ from pages._ui import actions, file_pick, frame, rows, signed_in, starts
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.spec.run_query import KeptQuery, KeptSort
+from unifiednn_core.spec.run_query import MOST_COUNTED, MOST_USES_COUNTED, KeptQuery, KeptSort
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.certificate import LOOKS, Standing
 from unifiednn_core.views.library import KeptModel, QuotaView, ShelvedFile
@@ -84,7 +84,8 @@ def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
         tr("Search"), key=f"{key}-text", placeholder=tr("sub-model, run"), width=240, label_visibility="collapsed"
     ).strip()  # fmt: skip
     sort, descending, most = _arrangement(key)
-    found = frame.service().library.kept(KeptQuery(what, text, cast("KeptSort", sort), descending, most))
+    asked = KeptQuery(what, text, cast("KeptSort", sort), descending, most or MOST_COUNTED)
+    found = frame.service().library.kept(asked)
     shown = found.models
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
     place = st.container()
@@ -99,7 +100,10 @@ def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
         rows.Column(name, label, name in get_args(KeptSort), name in ("accuracy", "size", "step"))
         for name, label in heads.items()
     ]
-    caption = f"{wording.count_text(found.total, thing)}, {memory_text(found.size_bytes)}"
+    count = wording.count_text(found.total, thing)
+    caption = tr("{things} or more: search for the others", things=count)
+    if found.size_bytes is not None:
+        caption = f"{count}, {memory_text(found.size_bytes)}"
     lines = [_kept_line(one, list(heads)[1:]) for one in shown]
     answer = _table(columns, lines, found.total, caption, key)
     chosen = [one for one in shown if _kept_key(one) in answer.ticked]
@@ -172,7 +176,7 @@ def _table(
 
 def _line(one: ShelvedFile) -> rows.TableLine:
     file = one.file
-    users = [wording.count_text(one.runs, "run")] if one.runs else []
+    users = [_counted(one.runs, "run", MOST_USES_COUNTED)] if one.runs else []
     users += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
     facts = " · ".join(file_pick.facts(file)) or "-"
     came = f"{tr('from run {run}', run=one.origin.run_name or one.origin.run_id)}" if one.origin else ""
@@ -243,6 +247,12 @@ def _ticked_words(count: int) -> str:
     return tr("{count} selected", count=count) if count else tr("Tick a row to use it.")
 
 
+def _counted(count: int, thing: str, most: int) -> str:
+    """A count with its noun, of things that are counted up to `most`."""
+    words = wording.count_text(count, thing)
+    return words if count < most else tr("{things} or more", things=words)
+
+
 def _details(one: ShelvedFile) -> str:
     """What uses a file, and where it is from."""
     lines = []
@@ -285,21 +295,20 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
+    can = []
     for one in chosen:
-        name = markup.bold(one.file.filename)
-        if one.needed:
-            uses = frame.service().library.file_uses(one.file.sha256)
-            runs = ", ".join(dict.fromkeys(use.run_name for use in uses if use.needed))
-            words = tr("{runs} has not ended and needs it.", runs=runs)
+        name, uses = markup.bold(one.file.filename), frame.service().library.file_uses(one.file.sha256)
+        if runs := dict.fromkeys(use.run_name for use in uses if use.needed):
+            words = tr("{runs} has not ended and needs it.", runs=", ".join(runs))
             st.html(markup.notice("orange", "block", one.file.filename, words))
             continue
-        used = [wording.count_text(one.runs, "ended run")] if one.runs else []
+        can.append(one)
+        used = [_counted(one.runs, "ended run", MOST_USES_COUNTED)] if one.runs else []
         used += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
         words = tr("used by {users}.", users=", ".join(used)) if used else tr("nothing uses it.")
         if one.owners > 1:
             words += " " + tr("{count} people have it; it goes for all.", count=one.owners)
         st.html(f"<p>{name}, {memory_text(one.file.size_bytes)}: {markup.text(words)}</p>")
-    can = [one for one in chosen if not one.needed]
     st.html(markup.small(f"{tr(AGAIN)} {tr('This cannot be undone.')}"))
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(tr("Keep"), key="library-delete-no"):

@@ -6,7 +6,9 @@ from pages._ui import rows, shelves
 from tests.ui.reading import downloads, html_of, press, tags_in, text_of
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.service import shelf
 from unifiednn_core.spec.run_query import KeptQuery
+from unifiednn_core.store import kept as kept_rows
 from unifiednn_core.store.schema import FileUseRow, SubModelRow
 from unifiednn_core.views.library import ServerFile
 
@@ -176,6 +178,23 @@ def test_a_deleted_file_leaves_the_figures_of_ended_runs(open_page, service, sai
     assert service.runs.observe("r-done").submodels == before.submodels
     with pytest.raises(NotFound):
         service.library.delete_file(held.file.sha256)
+
+
+def test_what_was_not_counted_to_the_end_is_said_to_be_as_many_or_more(open_page, service, said, monkeypatch) -> None:
+    held, models = of_kind(service, "model"), len(kept_of(service, "model"))
+    with service.store._database.write() as session:
+        session.add(FileUseRow(sha256=held.file.sha256, run_id="r-done", submodel="lenet", entry="model"))
+    words = text_of(open_page("library"))
+    assert "1 run " in words and "or more" not in words
+    for module in (shelves, shelf):
+        monkeypatch.setattr(module, "MOST_USES_COUNTED", 1)
+    for module in (shelves, kept_rows):
+        monkeypatch.setattr(module, "MOST_COUNTED", models - 1)
+    app = ticked(open_page, said, "shelf-model", held.file.sha256)
+    assert "1 run or more" in text_of(app)
+    assert f"{models - 1} trained models or more: search for the others" in text_of(app)
+    app.button(key="shelf-model-delete").click().run()
+    assert "used by 1 ended run or more." in text_of(app)
 
 
 def test_search_kind_and_heads_arrange_the_rows(open_page, service, said) -> None:

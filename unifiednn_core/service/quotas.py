@@ -25,8 +25,11 @@ class Room:
     recent: Recent
 
     def view(self) -> QuotaView:
-        """What this person's files take, and the limits. The home as a whole is told only to operators."""
-        mine = self.store.library.owned_bytes().get(self.actor.id, {})
+        """What this person's files take, and the limits, at most a minute ago; anew once a person changed something.
+
+        The home as a whole is told only to operators.
+        """
+        mine = self.recent.within(LOOK_AGAIN_S, ("owned", self.actor.id), self._owned_bytes)
         quota_bytes = self.store.people.quota_of(self.actor.id)
         if self.actor.sees_only_own:
             return QuotaView(person=self.actor.id, quota_bytes=quota_bytes, **mine)
@@ -41,11 +44,14 @@ class Room:
         """What the home folder takes, at most a minute ago: a look at all files of many runs takes seconds."""
         return self.recent.within(LOOK_AGAIN_S, "disk", lambda: disk_use(self.home))
 
+    def _owned_bytes(self) -> dict[str, int]:
+        return self.store.library.owned_bytes(self.actor.id).get(self.actor.id, {})
+
     def require(self, filename: str, size_bytes: int) -> None:
         """Raise `BadInput` if so many more bytes exceed the quota of this person or the limit of the home folder."""
         quota_bytes = self.store.people.quota_of(self.actor.id)
         if quota_bytes is not None:
-            used = sum(self.store.library.owned_bytes().get(self.actor.id, {}).values())
+            used = sum(self._owned_bytes().values())
             if used + size_bytes > quota_bytes:
                 has, limit = memory_text(used), memory_text(quota_bytes)
                 message = f"This file has {memory_text(size_bytes)}. Your files take {has} of {limit}."

@@ -12,7 +12,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run_query import KeptQuery
+from unifiednn_core.spec.run_query import MOST_USES_COUNTED, KeptQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.uses import files_of
@@ -40,7 +40,7 @@ class Shelf:
     def files(self) -> tuple[ShelvedFile, ...]:
         """All files with the runs and drafts that name them."""
         library, kept, only_of = self.store.library, self.store.kept, self._only_of
-        runs, needed = kept.use_counts(only_of), kept.needed(only_of)
+        runs = kept.use_counts(only_of, MOST_USES_COUNTED)
         drafts = {
             draft_id: (str(document.get("name") or ""), json.dumps(document.get("submodels", ())))
             for draft_id, document in library.draft_documents(only_of).items()
@@ -50,7 +50,6 @@ class Shelf:
             ShelvedFile(
                 file=file,
                 runs=runs.get(file.sha256, 0),
-                needed=file.sha256 in needed,
                 drafts=tuple((key, name) for key, (name, written) in drafts.items() if file.sha256 in written),
                 origin=Origin(**origins[file.sha256]) if file.sha256 in origins else None,
                 owners=owners.get(file.sha256, 1),

@@ -6,6 +6,8 @@ from typing import Literal
 from unifiednn_core.spec.lifecycle import State
 
 PAGE_ROWS = 25
+MOST_COUNTED, MOST_USES_COUNTED = 200, 10
+"""Most that are counted of what runs keep, and of the runs that use a file: to count all looks at each of them."""
 SortKey = Literal["submitted", "name", "state", "owner", "device", "time", "accuracy", "memory"]
 
 
@@ -50,7 +52,7 @@ class KeptQuery:
     rows: int | None = None
     """Most of them; all without it."""
     counted: bool = True
-    """Whether to count all that match, which looks at each of them."""
+    """Whether to count those that match, up to `MOST_COUNTED`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, case, func, or_, select
+from sqlalchemy.orm import aliased
 
-from unifiednn_core.spec.run_query import KeptQuery
+from unifiednn_core.spec.run_query import MOST_COUNTED, KeptQuery
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.removals import NEEDS
-from unifiednn_core.store.schema import HYBRID, FileUseRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, FileRow, FileUseRow, RunRow, SubModelRow
 
-_HIDDEN = select(RunRow.id).where(or_(RunRow.mode != HYBRID, RunRow.removed_at_s.is_not(None)))
-"""Baselines use what their hybrid uses, and keep nothing of their own."""
+_RUN = aliased(RunRow)
+_REMOVED = select(RunRow.id).where(RunRow.removed_at_s.is_not(None))
 _SHOWN = (
     SubModelRow.run_id, RunRow.name.label("run_name"), SubModelRow.name, SubModelRow.number, SubModelRow.state,
     SubModelRow.test_accuracy, SubModelRow.state_sha256, SubModelRow.artifact, SubModelRow.artifact_bytes,
@@ -28,8 +29,9 @@ class KeptRows(NamedTuple):
 
     rows: Sequence[Row[Any]]
     total: int
-    size_bytes: int
-    """Of all that match."""
+    """How many match; `MOST_COUNTED` for as many or more."""
+    size_bytes: int | None
+    """Of all that match; None if not all were counted."""
 
 
 class Holdings:
@@ -44,31 +46,27 @@ class Holdings:
         model = query.what == "model"
         at_s = part.artifact_at_s if model else part.checkpoint_at_s
         size = part.artifact_bytes if model else part.checkpoint_bytes
-        asked = [at_s.is_not(None), part.run_id.not_in(_HIDDEN), *([] if owner is None else [part.owner == owner])]
-        found, counted = select(*_SHOWN).join(RunRow, RunRow.id == part.run_id), select(func.count(), func.sum(size))
+        asked = [at_s.is_not(None), _is_shown(part.run_id), *([] if owner is None else [part.owner == owner])]
+        found, counted = select(*_SHOWN).join(RunRow, RunRow.id == part.run_id), select(size.label("size_bytes"))
         if query.text:
             counted = counted.join(RunRow, RunRow.id == part.run_id)
             asked.append(_named(query.text, part.name))
         order = _order(query.sort, at_s, size)
         order = order.desc() if query.descending else order.asc()
         with self._database.read() as session:
-            total, size_bytes = session.execute(counted.where(*asked)).one() if query.counted else (0, 0)
+            some = counted.where(*asked).limit(MOST_COUNTED).subquery()
+            sums = select(func.count(), func.sum(some.c.size_bytes)).select_from(some)
+            total, size_bytes = session.execute(sums).one() if query.counted else (0, 0)
             rows = session.execute(found.where(*asked).order_by(order, part.run_id, part.name).limit(query.rows))
-            return KeptRows(rows.all(), total, int(size_bytes or 0))
+            return KeptRows(rows.all(), total, None if total == MOST_COUNTED else int(size_bytes or 0))
 
-    def use_counts(self, owner: str | None) -> dict[str, int]:
-        """How many runs use each file, with an `owner` only by this person's sub-models."""
-        asked = select(FileUseRow.sha256, func.count(FileUseRow.run_id.distinct()))
-        asked = _of(owner, asked.where(FileUseRow.run_id.not_in(_HIDDEN)))
+    def use_counts(self, owner: str | None, most: int) -> dict[str, int]:
+        """How many runs use each file, counted up to `most`; with an `owner` only by this person's sub-models."""
+        users = select(FileUseRow.run_id).where(FileUseRow.sha256 == FileRow.sha256, _is_shown(FileUseRow.run_id))
+        some = _of(owner, users).distinct().limit(most).correlate(FileRow).subquery()
+        asked = select(FileRow.sha256, select(func.count()).select_from(some).scalar_subquery())
         with self._database.read() as session:
-            return {row[0]: row[1] for row in session.execute(asked.group_by(FileUseRow.sha256))}
-
-    def needed(self, owner: str | None) -> frozenset[str]:
-        """Files that a run needs which has not ended."""
-        needing = select(RunRow.id).where(RunRow.state.in_(NEEDS), RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
-        asked = _of(owner, select(FileUseRow.sha256).where(FileUseRow.run_id.in_(needing)))
-        with self._database.read() as session:
-            return frozenset(session.scalars(asked.distinct()))
+            return {row[0]: row[1] for row in session.execute(asked)}
 
     def uses(self, sha256: str, owner: str | None, most: int) -> Sequence[Row[Any]]:
         """Uses of a file: those of runs that need it, then the newest.
@@ -92,6 +90,14 @@ class Holdings:
         named = [column.icontains(text, autoescape=True) for column in (RunRow.name, FileUseRow.submodel)]
         with self._database.read() as session:
             return frozenset(session.scalars(_of(owner, asked.where(or_(*named))).distinct()))
+
+
+def _is_shown(run_id: Any) -> ColumnElement[bool]:
+    """Whether it is the id of a hybrid: baselines use what their hybrid uses, and keep nothing of their own."""
+    # Not a list of all others: it would be made anew for each question.
+    hybrid = select(_RUN.id).where(_RUN.id == run_id, _RUN.mode == HYBRID).exists()
+    shown: ColumnElement[bool] = hybrid & run_id.not_in(_REMOVED)
+    return shown
 
 
 def _of(owner: str | None, asked: Any) -> Any:

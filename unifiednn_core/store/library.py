@@ -109,10 +109,10 @@ class Library:
             asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
             return {row[0]: row[1] for row in session.execute(asked)}
 
-    def owned_bytes(self) -> dict[str, dict[str, int]]:
+    def owned_bytes(self, owner: str | None = None) -> dict[str, dict[str, int]]:
         """Bytes of each owner by kind: `library`, `models`, `checkpoints` (the newest of each sub-model).
 
-        What several people have counts for each of them.
+        What several people have counts for each of them. With an `owner` only of theirs, which reads nothing of others.
         """
         files = (
             select(FileOwnerRow.owner, func.sum(FileRow.size_bytes))
@@ -126,12 +126,14 @@ class Library:
             .where(SubModelRow.run_id.not_in(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
             .group_by(SubModelRow.owner)
         )  # fmt: skip
+        if owner is not None:
+            files, kept = files.where(FileOwnerRow.owner == owner), kept.where(SubModelRow.owner == owner)
         found: dict[str, dict[str, int]] = {}
         with self._database.read() as session:
-            for owner, size_bytes in session.execute(files):
-                found.setdefault(owner, {})["library"] = int(size_bytes or 0)
-            for owner, models, checkpoints in session.execute(kept):
-                found.setdefault(owner, {}).update(models=int(models or 0), checkpoints=int(checkpoints or 0))
+            for person, size_bytes in session.execute(files):
+                found.setdefault(person, {})["library"] = int(size_bytes or 0)
+            for person, models, checkpoints in session.execute(kept):
+                found.setdefault(person, {}).update(models=int(models or 0), checkpoints=int(checkpoints or 0))
         return found
 
     def draft_documents(self, owner: str | None) -> dict[str, dict[str, Any]]:

@@ -81,9 +81,7 @@ class ShelvedFile:
 
     file: FileView
     runs: int = 0
-    """How many runs use it that the person sees."""
-    needed: bool = False
-    """Whether one of them has not ended, so the file cannot be deleted."""
+    """How many runs use it that the person sees; `MOST_USES_COUNTED` for as many or more."""
     drafts: tuple[tuple[str, str], ...] = ()
     """Id and name of drafts that name it."""
     origin: Origin | None = None
@@ -118,8 +116,9 @@ class KeptModels:
 
     models: tuple[KeptModel, ...]
     total: int
-    size_bytes: int
-    """Of all that match."""
+    """How many match; `MOST_COUNTED` for as many or more."""
+    size_bytes: int | None
+    """Of all that match; None if not all were counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,10 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.placing import fleet_of
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
-from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run_query import KeptQuery, RunQuery
+from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.run_query import MOST_COUNTED, KeptQuery, RunQuery
 from unifiednn_core.store import Store
+from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 FEW, MANY = 120, 1200
@@ -110,6 +111,10 @@ PAGES: dict[str, Call] = {
     "lines of the audit log": lambda service: (service.people.audit(), service.people.audited_names()),
     "drafts": lambda service: service.library.drafts(),
     "files": lambda service: service.library.files(),
+    "files and how many runs use each": lambda service: service.library.shelf(),
+    "trained models": lambda service: service.library.kept(KeptQuery("model", rows=50)),
+    "newest checkpoints": lambda service: service.library.kept(KeptQuery("checkpoint", rows=50)),
+    "quota": lambda service: service.library.quota(),
     "earlier trainings": lambda service: service.store.speeds.trained(
         map(key_of_kind, range(3)), least_steps=1, threads=1, device_kind="H200"
     ),
@@ -226,7 +231,7 @@ def test_what_runs_keep_is_found_a_part_at_a_time(both: tuple[Filled, Filled]) -
             found = store.kept.of_runs(KeptQuery("model", sort=sort, descending=down, rows=7))  # type: ignore[arg-type]
             wanted = sorted((key(*one) for one in models), reverse=down)[:7]
             assert [key(row_of(row), row) for row in found.rows] == wanted
-            assert (found.total, found.size_bytes) == (len(models), sum(part.artifact_bytes for _, part in models))
+            assert (found.total, found.size_bytes) == (MOST_COUNTED, None) and len(models) > MOST_COUNTED
     for words in ("run 11", "RESNET", run_id(5), "nothing of this"):
         found = store.kept.of_runs(KeptQuery("checkpoint", words))
         wanted_ids = {
@@ -235,18 +240,22 @@ def test_what_runs_keep_is_found_a_part_at_a_time(both: tuple[Filled, Filled]) -
         }  # fmt: skip
         assert {(row.run_id, row.name) for row in found.rows} == wanted_ids and found.total == len(wanted_ids)
     mine = store.kept.of_runs(KeptQuery("model"), scale_home.person(4))
+    assert (mine.total, mine.size_bytes) == (len(mine.rows), sum(row.artifact_bytes for row in mine.rows))
     assert {(row.run_id, row.name) for row in mine.rows} == {
         (run.id, part.name) for run, part in models if part.owner == scale_home.person(4)
     }
-    counts = store.kept.use_counts(None)
+    counts = store.kept.use_counts(None, 10**6)
+    assert store.kept.use_counts(None, 3) == {sha: min(3, count) for sha, count in counts.items()}
     assert sum(counts.values()) == len(NAMES) * 3 * len({run.id for run, _ in listed if run.state in ENDED})
     some = scale_home.sha(7, "train")
+    for sha256, count in counts.items():
+        needed = [use.state in NEEDS for use in store.kept.uses(sha256, None, 9 * count)]
+        assert needed == sorted(needed, reverse=True) and len(needed) >= count
     uses = store.kept.uses(some, None, 5)
     assert len(uses) == min(5, counts[some]) and [use.run_id for use in uses] == sorted(
         (use.run_id for use in uses), reverse=True
     )
     assert some in store.kept.used_by("run 2", None) and not store.kept.used_by("nothing of this", None)
-    assert all((sha in store.kept.needed(None)) == _is_needed(store, sha) for sha in counts)
 
 
 def row_of(row: object) -> object:
@@ -256,10 +265,6 @@ def row_of(row: object) -> object:
         name = row.run_name  # type: ignore[attr-defined]
 
     return Named
-
-
-def _is_needed(store: Store, sha256: str) -> bool:
-    return any(State(use.state) is State.INTERRUPTED for use in store.kept.uses(sha256, None, 10_000))
 
 
 def test_pages_of_hybrids_hold_each_hybrid_once_with_its_baselines(both: tuple[Filled, Filled]) -> None:
