@@ -57,7 +57,7 @@ class Store:
         self.webhooks = Webhooks(self._database, clock)
         self.seen = Seen(self._database, clock)
         self.device_samples = DeviceSamples(self._database, clock)
-        self.blobs = BlobRows(self._database, clock)
+        self.blobs = BlobRows(self._database)
         self.worker_logs = WorkerLogs(self._database, clock)
         self._depots: dict[Path, Depot] = {}
 

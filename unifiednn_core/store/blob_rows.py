@@ -7,10 +7,9 @@ The states of a row order all hosts: bytes are put only under a row that is `com
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, SubModelRow
@@ -31,10 +30,10 @@ def file_key(sha256: str) -> str:
 
 
 class BlobRows:
-    """Reads and moves the rows of blobs."""
+    """Reads and moves the rows of blobs. All hosts count their age by the clock of the database."""
 
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database):
+        self._database = database
 
     def announce(
         self, key: str, *, size_bytes: int, run_id: str = "", submodel: str = "", name: str = ""
@@ -51,14 +50,14 @@ class BlobRows:
                 raise BlobsUnreachable("The same bytes are just being deleted")
             session.merge(BlobRow(
                 key=key, run_id=run_id, submodel=submodel, name=name, size_bytes=size_bytes, state=COMING,
-                at_s=self._clock.utc_s(),
+                at_s=self._database.now_s(session),
             ))  # fmt: skip
             return "new" if row is None else "again"
 
     def confirm(self, key: str) -> None:
         """Record that a file of the library is whole. Raises `BlobsUnreachable` if its row left meanwhile."""
         with self._database.write() as session:
-            _confirm(session, key, self._clock.utc_s())
+            _confirm(session, key, self._database.now_s(session))
 
     def of(self, run_id: str, submodel: str | None = None) -> list[BlobRow]:
         """The whole blobs of a run, or of one of its sub-models, by name."""
@@ -92,7 +91,7 @@ class BlobRows:
         """Record that files of a sub-model are whole, by name and key."""
         with self._database.write() as session:
             for name in kept:
-                keep_in(session, self._clock.utc_s(), run_id, submodel, {name: kept[name]}, name)
+                keep_in(session, self._database.now_s(session), run_id, submodel, {name: kept[name]}, name)
 
     def sizes(self, prefix: str = "", run_id: str | None = None) -> dict[str, int]:
         """Bytes of the blobs of one run or all whose names begin with `prefix`, by run; the library's under ""."""
@@ -112,12 +111,12 @@ class BlobRows:
         """Let blobs be deleted."""
         with self._database.write() as session:
             for row in session.scalars(select(BlobRow).where(BlobRow.key.in_(set(keys)), BlobRow.state != GOING)):
-                row.assign({"state": LEAVING, "at_s": self._clock.utc_s()})
+                row.assign({"state": LEAVING, "at_s": self._database.now_s(session)})
 
     def leave_run(self, run_id: str, prefix: str = "", submodel: str | None = None) -> None:
         """Let the blobs of a run be deleted whose names begin with `prefix`, those that are coming, too."""
         with self._database.write() as session:
-            leave_in(session, self._clock.utc_s(), run_id, prefix, submodel)
+            leave_in(session, self._database.now_s(session), run_id, prefix, submodel)
 
     def leave_file(self, sha256: str) -> bool:
         """Let a file of the library be deleted, unless somebody imported it again."""
@@ -126,26 +125,28 @@ class BlobRows:
             if file is not None and file.removed_at_s is None:
                 return False
             if row is not None and row.state != GOING:
-                row.assign({"state": LEAVING, "at_s": self._clock.utc_s()})
+                row.assign({"state": LEAVING, "at_s": self._database.now_s(session)})
             return True
 
     def take_leaving(self, run_id: str | None = None) -> list[str]:
         """Keys to delete, which nobody else deletes now; with a `run_id` only of that run. Then call `forget`."""
-        now_s = self._clock.utc_s()
+        with self._database.read() as session:
+            if session.scalar(self._due(session, run_id).limit(1)) is None:
+                return []
+        with self._database.write() as session:
+            rows = list(session.scalars(self._due(session, run_id)))
+            for row in rows:
+                row.assign({"state": GOING, "at_s": self._database.now_s(session)})
+            return [row.key for row in rows]
+
+    def _due(self, session: Session, run_id: str | None) -> Select[BlobRow]:
+        now_s = self._database.now_s(session)
         due = (
             (BlobRow.state == LEAVING)
             | ((BlobRow.state == GOING) & (BlobRow.at_s < now_s - STUCK_AFTER_S))
             | ((BlobRow.state == COMING) & (BlobRow.at_s < now_s - LOST_AFTER_S))
         )
-        asked = select(BlobRow).where(due if run_id is None else due & (BlobRow.run_id == run_id)).limit(MOST_AT_ONCE)
-        with self._database.read() as session:
-            if session.scalar(asked.with_only_columns(BlobRow.key).limit(1)) is None:
-                return []
-        with self._database.write() as session:
-            rows = list(session.scalars(asked))
-            for row in rows:
-                row.assign({"state": GOING, "at_s": now_s})
-            return [row.key for row in rows]
+        return select(BlobRow).where(due if run_id is None else due & (BlobRow.run_id == run_id)).limit(MOST_AT_ONCE)
 
     def forget(self, key: str) -> None:
         """Remove the row of a blob that was deleted."""
@@ -156,7 +157,7 @@ class BlobRows:
         """Let blobs that could not be deleted now be deleted later."""
         with self._database.write() as session:
             there = (BlobRow.key.in_(keys)) & (BlobRow.state == GOING)
-            session.execute(update(BlobRow).where(there).values(state=LEAVING, at_s=self._clock.utc_s()))
+            session.execute(update(BlobRow).where(there).values(state=LEAVING, at_s=self._database.now_s(session)))
 
 
 def leave_in(session: Session, now_s: float, run_id: str, prefix: str = "", submodel: str | None = None) -> None:

@@ -29,6 +29,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, blob_rows, depot
 from unifiednn_core.store.blob_rows import file_key
 from unifiednn_core.store.blobs import MARK, FolderBlobs, blobs_at
+from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 SLOW = pytest.mark.slow
@@ -390,6 +391,22 @@ def test_what_a_deleter_that_died_has_left_goes_later(tmp_path: Path, monkeypatc
     hosts.import_file(1, 1)
     hosts.heal()
     hosts.consistent()
+
+
+def test_a_host_whose_clock_is_ahead_takes_nothing_that_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = open_hosts(Place(str(tmp_path / "shared"), tmp_path), monkeypatch)
+    monkeypatch.setattr(Database, "now_s", lambda self, session: 1000.0)
+    blobs = hosts.stores[0].blobs
+    blobs.announce("files/one", size_bytes=1)
+    blobs.announce("files/two", size_bytes=1)
+    blobs.leave(["files/two"])
+    assert blobs.take_leaving() == ["files/two"]
+    hosts.clock.advance(2 * blob_rows.LOST_AFTER_S)
+    assert hosts.stores[1].blobs.take_leaving() == []
+    monkeypatch.undo()
+    assert len(hosts.stores[1].blobs.take_leaving()) == 2, "the control"
+    for store in hosts.stores:
+        store.close()
 
 
 def test_a_folder_that_is_not_mounted_is_unreachable_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
