@@ -146,7 +146,7 @@ class SubModelLoader:
     def has_brought(self, member: Resident) -> bool | None:
         """Whether the files of a sub-model are on this host; None if one is lost, and it has failed."""
         try:
-            return self.porter is None or self.porter.has_brought(member.key)
+            return self.porter is None or self.porter.has_brought(member.key, member.row.attempt)
         except (OSError, NotFound):  # it is asked again, if it still belongs here
             return False
         except BadInput as error:

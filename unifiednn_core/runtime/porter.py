@@ -24,8 +24,8 @@ class Porter:
 
     depot: Depot
     hybrid_id: str
-    coming: dict[str, Question] = field(default_factory=dict)
-    """What was asked for each sub-model that is to join, by key."""
+    coming: dict[tuple[str, int], Question] = field(default_factory=dict)
+    """What was asked for each sub-model that is to join, by key and attempt."""
 
     @classmethod
     def of(cls, home: Home, store: Store, hybrid_id: str) -> "Porter | None":
@@ -51,17 +51,21 @@ class Porter:
         """
         _checked(self._ask("bring", key).wait(BRING_S))
 
-    def has_brought(self, key: str) -> bool:
-        """Whether this host has what a sub-model needs; False while it comes. Raises as `bring`."""
-        question = self.coming.get(key) or self.coming.setdefault(key, self._ask("bring", key))
+    def has_brought(self, key: str, attempt: int) -> bool:
+        """Whether this host has what a sub-model needs after this attempt; False while it comes. Raises as `bring`.
+
+        An answer to an earlier attempt does not count: it may have trained elsewhere since.
+        """
+        asked = key, attempt
+        question = self.coming.get(asked) or self.coming.setdefault(asked, self._ask("bring", key))
         try:
             answer = question.answer()
         except BlobsUnreachable:
-            self.coming.pop(key)
+            self.coming.pop(asked)
             raise
         if answer is None:
             return False
-        self.coming.pop(key)
+        self.coming.pop(asked)
         _checked(answer)
         return True
 

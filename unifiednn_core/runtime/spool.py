@@ -71,12 +71,11 @@ def questions(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def tell(folder: Path, name: str, answer: Mapping[str, Any]) -> None:
-    """Answer a question; nothing if it was taken back."""
-    try:
-        (folder / f"{name}{_ASK}").unlink()
-    except FileNotFoundError:
-        return
-    _write(folder / f"{name}{_TOLD}", answer)
+    """Answer a question; nothing if it was taken back. It goes last: without it nobody would answer again."""
+    asked = folder / f"{name}{_ASK}"
+    if asked.exists():
+        _write(folder / f"{name}{_TOLD}", answer)
+        asked.unlink(missing_ok=True)
 
 
 def show_life(folder: Path) -> None:
