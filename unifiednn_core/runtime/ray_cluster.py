@@ -125,8 +125,10 @@ class RayCluster:
     def granted(self, group: str) -> list[str] | None:
         """Ids of the GPUs that a group has got, `cpu` for CPUs; None as long as it waits."""
         if group not in self._asked:  # found after a restart
-            [bundle] = next(one["bundles"] for one in _table() if one["name"] == group).values()
-            self._ask(group, get_placement_group(group), bundle)
+            bundles = next((one["bundles"] for one in _table() if one["name"] == group), None)
+            if bundles is None:  # somebody removed it, or it was never made
+                return None
+            self._ask(group, get_placement_group(group), *bundles.values())
         done, _ = ray.wait([self._asked[group]], timeout=0)
         try:
             return ray.get(done[0]) if done else None

@@ -119,10 +119,10 @@ class RayWatch:
         was, by_id = {group.name for group in before.groups}, {node.id: node for node in nodes}
         for name in was - {group.name for group in plan.groups}:
             self._cluster.release(name)
+        self._plan = plan  # first: what Ray may have, although it raised an error, is not asked for again
         for group in plan.groups:
             if group.name not in was:
                 self._cluster.reserve(group.name, by_id[group.node])
-        self._plan = plan
         for node in nodes:
             self._cluster.offer(node.id, sorted(plan.offered(node.id)))
         if self._scales and (plan.short or self._requested):

@@ -68,10 +68,11 @@ class FakeCluster:
         self.reserved.append(group)
 
     def granted(self, group: str) -> list[str] | None:
-        return None if group in self.of_others else [group.rpartition("/")[2]]
+        return None if group in self.of_others or group not in self.reserved else [group.rpartition("/")[2]]
 
     def release(self, group: str) -> None:
-        self.reserved.remove(group)
+        if group in self.reserved:
+            self.reserved.remove(group)
 
     def request(self, resource: str, amount: float, more: int) -> None:
         self.requested.append(more)
@@ -147,6 +148,27 @@ def test_another_watch_finds_what_the_first_one_reserved(store: Store, clock: Si
     before = list(cluster.reserved)
     go_on(watch_of(store, cluster, clock), cluster, clock, 20)
     assert cluster.reserved == before and state(store, "r") == "starting"
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_reservation_that_raises_an_error_is_asked_for_once(
+    made: bool, store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(store, clock)
+    watch, reserve = watch_of(store, cluster, clock), cluster.reserve
+
+    def cut_off(group: str, node: TrainingNode) -> None:
+        if made:
+            reserve(group, node)
+        raise ConnectionError
+
+    add_run(store, "r", device="cuda")
+    monkeypatch.setattr(cluster, "reserve", cut_off)
+    with pytest.raises(ConnectionError):
+        watch.tick()
+    monkeypatch.undo()
+    go_on(watch, cluster, clock, GRANT_S + 5 + DEVICES_AGAIN_S)
+    assert len(cluster.reserved) == 1 and state(store, "r") == "starting"
 
 
 def started(store: Store, cluster: FakeCluster, watch: RayWatch, clock: SimulatedClock) -> None:
