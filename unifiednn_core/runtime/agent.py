@@ -86,8 +86,10 @@ class Agent:
         self.supervisor.park()
         begun_s = self.clock.monotonic_s()
         told: set[WorkerIdentity] = set()
+        known: list[HybridRow] = []
         while (passed_s := self.clock.monotonic_s() - begun_s) < GIVES_UP_S and (held := self._held()) != []:
-            for worker in filter(None, map(_worker, held or ())):
+            known = known if held is None else held  # while the database is away: what it said last
+            for worker in filter(None, map(_worker, known)):
                 if passed_s > KILLED_S:
                     _send(worker, signal.SIGKILL)
                 elif passed_s > PATIENCE_S and worker not in told:

@@ -31,13 +31,13 @@ def may_judge(since_s: float, renewed_at_s: float, now_s: float) -> bool:
 
 
 def is_stale(renewed_at_s: float, now_s: float) -> bool:
-    """Whether a lease has run out."""
-    return now_s - renewed_at_s > LOST_S
+    """Whether a lease has run out. One of the future is from before the clock was set back."""
+    return abs(now_s - renewed_at_s) > LOST_S
 
 
 def is_lost(heartbeat_at_s: float, host_renewed_at_s: float, now_s: float) -> bool:
     """Whether a worker of another host is lost: neither it nor its agent, which would judge it, has been heard of."""
-    return is_stale(max(heartbeat_at_s, host_renewed_at_s), now_s)
+    return is_stale(heartbeat_at_s, now_s) and is_stale(host_renewed_at_s, now_s)
 
 
 def may_step(renewed_s: float, now_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from math import inf
 from typing import Any
 
@@ -355,7 +355,7 @@ class Workers:
         """
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
-            taken = hybrid.worker_pid is not None and hybrid.worker_pid != worker.pid
+            taken = hybrid.worker_pid is not None and _worker_of(hybrid) != astuple(worker)
             if hybrid.heartbeat_at_s is None or taken:
                 return None
             _set_worker(hybrid, worker)

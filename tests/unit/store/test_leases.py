@@ -97,6 +97,13 @@ def test_without_the_rule_of_gaps_the_first_one_back_would_condemn_all() -> None
     assert leases.may_judge(0.0, 90.0, 90.0)
 
 
+def test_a_lease_from_before_the_clock_was_set_back_has_run_out_and_one_renewed_since_has_not() -> None:
+    before_s, now_s = 5000.0, 1000.0
+    assert leases.is_lost(before_s, before_s, now_s)
+    assert not leases.is_lost(before_s, now_s, now_s) and not leases.is_lost(now_s, before_s, now_s)
+    assert not leases.may_judge(leases.since(before_s, before_s, now_s), now_s, now_s), "not before all could renew"
+
+
 @given(st.floats(0, 100), SPANS)
 def test_a_dead_host_is_missed_in_time_by_who_was_never_cut_off(dies_at_s: float, worker: Spans) -> None:
     world = World(worker_cut=worker, host_dies_at_s=dies_at_s).run()

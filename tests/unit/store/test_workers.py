@@ -102,7 +102,8 @@ def test_one_worker_alone_can_register(store: Store) -> None:
     assert store.workers.register("r", ME) is None, "nobody claimed it"
     claim_next(store)
     store.workers.launched("r", ME)
-    assert store.workers.register("r", WorkerIdentity(2, 1.0, "boot")) is None
+    for other in (replace(ME, pid=2), replace(ME, started_at_s=9.0), replace(ME, boot_id="of another host")):
+        assert store.workers.register("r", other) is None
     assert store.workers.register("r", ME) == 1
 
 
