@@ -16,7 +16,7 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.run_lines import DeletionView, RunLine
 
 KEY = "runs"
-DELETING, SORT, ASKED = "runs-deleting", "runs-sort", "runs-asked"
+DELETING, SORT, ASKED, EVERYWHERE = "runs-deleting", "runs-sort", "runs-asked", "runs-everywhere"
 DAY_S = 86_400
 PERIODS = {"Any time": 0, "Last 24 hours": 1, "Last 7 days": 7, "Last 30 days": 30}
 LEAST, MOST = 2, 6
@@ -43,6 +43,8 @@ def draw(_live: bool) -> bool:
     bar = st.container(horizontal=True, vertical_alignment="center", key="runs-bar")
     # A link says more than a number: how many match, of how many.
     caption = wording.count_text(found.total, "run") + ("" if found.total == choices.total else f" / {choices.total:,}")
+    if found.searched is not None:
+        _searched(found.searched, choices.total, query.text)
     if not found.lines:
         st.html(markup.empty(tr("No run matches"), tr("Change the search or the filters.")))
         return lives
@@ -99,10 +101,20 @@ def _query(choices: RunChoices) -> RunQuery:
         pager.restart(KEY)
     st.session_state[ASKED] = asked
     sort, descending = st.session_state.get(SORT, ("submitted", True))
+    text = text.strip()
     return RunQuery(
-        text=text.strip(), states=tuple(states), owner=owner, device=device, since_s=since_s, sort=sort,
-        descending=descending, page=pager.page_of(KEY),
+        text=text, everywhere=st.session_state.get(EVERYWHERE) == text, states=tuple(states), owner=owner,
+        device=device, since_s=since_s, sort=sort, descending=descending, page=pager.page_of(KEY),
     )  # fmt: skip
+
+
+def _searched(count: int, total: int, text: str) -> None:
+    """Say in how many runs a text was looked for, with the button that looks for it in all."""
+    with st.container(horizontal=True, vertical_alignment="center", key="runs-searched"):
+        st.html(markup.small(tr("Searched in the newest {count} runs.", count=f"{count:,}")), width="content")
+        if st.button(tr("Search all {count}", count=f"{total:,}"), key="runs-search-all", type="tertiary"):
+            st.session_state[EVERYWHERE] = text
+            st.rerun()
 
 
 def _columns() -> list[rows.Column]:

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from rich.console import Console
 
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
+from tools.bench.scale_home import Size, fill, run_id
+from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import terminal
 from unifiednn_core.preflight.report import CheckProgress
 from unifiednn_core.scheduling.registry import POLICIES
+from unifiednn_core.spec.run_query import NEWEST_ROWS
+from unifiednn_core.store import Store
 
 
 @pytest.mark.parametrize(("on_terminal", "quiet"), [(True, False), (True, True), (False, False)])
@@ -204,3 +209,14 @@ def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, sample
     document = json.loads(out)
     assert document["status"] == "stopped"
     assert any(part["model_path"] for part in document["submodels"].values())
+
+
+def test_runs_lists_the_newest_unless_all_are_asked_for(home: Home) -> None:
+    count = NEWEST_ROWS + 3
+    with closing(Store.open(home.create(), RealClock())) as store:
+        fill(home, store, Size(ended=count), RealClock().utc_s())
+    newest = [run_id(number) for number in reversed(range(count))]
+    for flags, wanted in (((), newest[:NEWEST_ROWS]), (("--all",), newest)):
+        assert [run["run_id"] for run in json.loads(unifiednn(home, "runs", "--json", *flags).stdout)] == wanted
+        told = unifiednn(home, "runs", *flags).stdout
+        assert wanted[-1] in told and ("List all with: unifiednn runs --all" in told) == (wanted != newest)

@@ -9,6 +9,7 @@ from tests.ui.fake_views import ended, run, submodel
 from tests.ui.reading import opens, text_of
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import ENDED, State
+from unifiednn_core.store import run_lists
 
 
 @pytest.fixture
@@ -35,6 +36,18 @@ def test_pages_are_turned_and_a_filter_begins_at_the_first(open_page, many):
     assert opens(app) == [f"r-{place}" for place in range(19, 9, -1)]
     app.text_input(key="runs-text").input("no such").run()
     assert "No run matches" in text_of(app)
+
+
+def test_a_text_is_looked_for_in_the_newest_runs_and_on_request_in_all(open_page, many, monkeypatch):
+    monkeypatch.setattr(run_lists, "SEARCHED", 5)
+    app = open_page("run")
+    assert "Searched in" not in text_of(app)
+    app.text_input(key="runs-text").input("RUN 1").run()
+    assert "No run matches" in text_of(app) and "Searched in the newest 5 runs." in text_of(app)
+    app.button(key="runs-search-all").click().run()
+    assert opens(app) == [f"r-{place}" for place in range(19, 9, -1)] and "Searched in" not in text_of(app)
+    app.text_input(key="runs-text").input("run 5").run()
+    assert opens(app) == [f"r-{place}" for place in range(59, 54, -1)], "another text begins anew"
 
 
 def test_filters_by_state_and_time(open_page, service):

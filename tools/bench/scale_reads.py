@@ -19,7 +19,7 @@ from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
-from unifiednn_core.spec.run_query import KeptQuery, RunQuery
+from unifiednn_core.spec.run_query import NEWEST_ROWS, KeptQuery, RunQuery
 from unifiednn_core.store import Store
 
 LONGEST_S = 20.0
@@ -159,7 +159,8 @@ def of_history(ended: int) -> Mapping[str, Call]:
         ),
         "browser: news": lambda service: service.notifications.news(service.notifications.news().cursor),
         "monitoring: figures": lambda service: service.monitoring.figures(),
-        "terminal: all runs (`unifiednn runs`)": lambda service: service.runs.runs(),
+        "terminal: newest runs (`unifiednn runs`)": lambda service: service.runs.listing(RunQuery(rows=NEWEST_ROWS)),
+        "terminal: all runs (`unifiednn runs --all`)": lambda service: service.runs.runs(),
     }
 
 

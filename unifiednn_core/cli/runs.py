@@ -17,6 +17,7 @@ from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, Spec
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import PolicySpec, load_run
+from unifiednn_core.spec.run_query import NEWEST_ROWS, RunQuery
 from unifiednn_core.views.run_rows import summary
 
 
@@ -30,13 +31,24 @@ class Moves(StrEnum):
 NEEDS_SUPERVISOR = "It takes effect while a dashboard, or a train or resume command, is running."
 
 
-def runs(as_json: AsJson = False) -> None:
-    """List the runs, newest first."""
+def runs(
+    every: Annotated[bool, typer.Option("--all", help=f"List all runs, not only the newest {NEWEST_ROWS}.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest runs, newest first."""
     with opened(as_json) as service:
-        if as_json:
-            terminal.print_json([summary(view) for view in service.runs.runs()])
+        if every:
+            views = service.runs.runs()
+            total = len(views)
         else:
-            terminal.print_runs(service.runs.runs())
+            found = service.runs.listing(RunQuery(rows=NEWEST_ROWS))
+            views, total = tuple(line.run for line in found.lines), found.total
+        if as_json:
+            terminal.print_json([summary(view) for view in views])
+            return
+        terminal.print_runs(views)
+        if len(views) < total:
+            terminal.say(f"The newest {len(views)} of {total:,} runs. List all with: unifiednn runs --all")
 
 
 def resume(

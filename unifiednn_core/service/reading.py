@@ -61,7 +61,7 @@ class RunReader:
             )
             for view, (_, parts) in zip(views, found.rows, strict=True)
         )
-        return RunLines(lines=lines, total=found.total, page=found.page)
+        return RunLines(lines=lines, total=found.total, page=found.page, searched=found.searched)
 
     def _views_of(self, found: RunRows) -> tuple[RunView, ...]:
         places = {run_id: place for place, run_id in enumerate(found.waiting, start=1)}

@@ -6,6 +6,8 @@ from typing import Literal
 from unifiednn_core.spec.lifecycle import State
 
 PAGE_ROWS = 25
+NEWEST_ROWS = 50
+"""Runs of a list that nobody asked to be longer."""
 MOST_COUNTED, MOST_USES_COUNTED = 200, 10
 """Most that are counted of what runs keep, and of the runs that use a file: to count all looks at each of them."""
 SortKey = Literal["submitted", "name", "state", "owner", "device", "time", "accuracy", "memory"]
@@ -16,7 +18,9 @@ class RunQuery:
     """What a person asks of the list of runs. Empty fields do not filter."""
 
     text: str = ""
-    """Part of the name or id of a run, of a sub-model's name, or of an owner."""
+    """Part of the name or id of a run, of a sub-model's name, or of an owner; looked for in the newest runs."""
+    everywhere: bool = False
+    """Whether the text is looked for in all runs."""
     states: tuple[State, ...] = ()
     owner: str | None = None
     """"" is the local operator."""

@@ -14,6 +14,8 @@ from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow, 
 
 NEWEST, MOST_FAILED, MOST_EQUAL = 10, 50, 50
 """Most runs of each kind among the current ones."""
+SEARCHED = 1000
+"""The newest runs, in which a text is looked for: no index finds a part of a name."""
 _OPEN = [state.value for state in State if state not in ENDED]
 _BROKEN = [State.FAILED.value, State.INTERRUPTED.value]
 _THERE = RunRow.removed_at_s.is_(None)
@@ -32,6 +34,8 @@ class RunRows(NamedTuple):
     """Ids of all runs in the line, in its order."""
     arms: dict[str, str]
     """By fingerprint of a run of the page: which ended runs have it, as a key that changes with them."""
+    searched: int | None = None
+    """Number of the newest runs in which the text was looked for; None for all."""
 
 
 class RunLists:
@@ -44,6 +48,12 @@ class RunLists:
         """One page, with a `person` only of runs in which this person has a part."""
         with self._database.read() as session:
             asked = _matching(query, person)
+            older_s = None
+            if query.text and not query.everywhere and person is None:  # a person's own runs are few
+                times = select(RunRow.created_at_s).order_by(RunRow.created_at_s.desc())
+                older_s = session.scalar(times.offset(SEARCHED).limit(1))
+            if older_s is not None:
+                asked = asked.where(RunRow.created_at_s > older_s)
             total = _count(session, asked, every=person is None and not query.filters)
             page = max(0, min(query.page, (total - 1) // query.rows))
             order = _order(query.sort, person)
@@ -60,7 +70,8 @@ class RunLists:
             arms: dict[str, str] = {}
             for same in session.execute(ended.where(RunRow.ended_at_s.is_not(None), _THERE)):
                 arms[same.fingerprint] = f"{arms.get(same.fingerprint, '')} {same.id}"
-            return RunRows(with_light_parts(session, found), total, page, _line(session), arms)
+            searched = None if older_s is None else SEARCHED
+            return RunRows(with_light_parts(session, found), total, page, _line(session), arms, searched)
 
     def current(self, failed_since_s: float, person: str | None = None) -> list[LightRun]:
         """Runs of today as light rows, the newest first: open ones, the newest ended ones, and failures since then.

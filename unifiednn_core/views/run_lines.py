@@ -30,6 +30,8 @@ class RunLines:
     total: int
     """Runs that match the query."""
     page: int
+    searched: int | None = None
+    """Number of the newest runs in which the text was looked for; None for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

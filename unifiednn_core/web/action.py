@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from unifiednn_core.service.facade import PERMISSIONS
 from unifiednn_core.service.roles import Role
+from unifiednn_core.spec.run_query import NEWEST_ROWS
 
 ROOT = "/api/v1"
 RUN, SUBMODEL = "/runs/{run}", "/runs/{run}/submodels/{submodel}"
@@ -56,8 +57,8 @@ class Given(BaseModel):
 class Page(Given):
     """How much of a list is asked for."""
 
-    limit: Annotated[int, Field(ge=1, le=MOST_ROWS)] | None = None
-    """Most entries, the newest first; all without it."""
+    limit: Annotated[int, Field(ge=1, le=MOST_ROWS)] = NEWEST_ROWS
+    """Most entries, the newest first."""
 
 
 class StateNow(BaseModel):

@@ -220,9 +220,7 @@ def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
 
 
 def listed(service: Service, given: Page) -> list[Document]:
-    """The runs of this person, the newest first."""
-    if given.limit is None:
-        return [summary(view) for view in service.runs.runs()]
+    """The newest runs of this person, the newest first."""
     return [summary(line.run) for line in service.runs.listing(RunQuery(rows=given.limit)).lines]
 
 
@@ -345,7 +343,7 @@ def _parts(view: RunView) -> list[Document]:
 
 
 RUNS = (
-    Action(method="GET", path="/runs", about="List the runs, newest first.", calls=("runs",), command="runs",
+    Action(method="GET", path="/runs", about="List the newest runs, newest first.", calls=("listing",), command="runs",
            does=listed, given=Page, result=list[Document]),
     Action(method="POST", path="/runs", about="Submit a run.", calls=("submit",), command="train", does=submit,
            given=NewRun, result=Submitted, status=201, once=True),

@@ -19,8 +19,8 @@ from unifiednn_core.runtime.placing import fleet_of
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED
-from unifiednn_core.spec.run_query import MOST_COUNTED, KeptQuery, RunQuery
-from unifiednn_core.store import Store
+from unifiednn_core.spec.run_query import MOST_COUNTED, NEWEST_ROWS, KeptQuery, RunQuery
+from unifiednn_core.store import Store, run_lists
 from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
@@ -105,6 +105,9 @@ PAGES: dict[str, Call] = {
     "devices": lambda service: service.devices.cards(),
     "filters of the list": lambda service: service.runs.run_choices(),
     "the list of runs": lambda service: service.runs.listing(RunQuery()),
+    "the newest runs, as the terminal and REST list them": lambda service: service.runs.listing(
+        RunQuery(rows=NEWEST_ROWS)
+    ),
     "its last page": lambda service: service.runs.listing(RunQuery(descending=False)),
     "hybrids and their baselines": lambda service: service.runs.compared(),
     "news": lambda service: service.notifications.news(service.notifications.news().cursor),
@@ -133,6 +136,21 @@ def require_equal_cost(few: Counted, many: Counted) -> None:
 @pytest.mark.parametrize("call", [*TICKS.values(), *PAGES.values()], ids=[*TICKS, *(f"page: {name}" for name in PAGES)])
 def test_a_call_costs_as_much_with_ten_times_as_many_ended_runs(both: tuple[Filled, Filled], call: Call) -> None:
     require_equal_cost(*(one.ask(call) for one in both))
+
+
+@pytest.mark.parametrize("text", ["run 7", "nothing has this"])
+def test_a_search_looks_at_no_more_than_the_newest_runs(
+    both: tuple[Filled, Filled], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = both
+    monkeypatch.setattr(run_lists, "SEARCHED", few.ended // 2)
+
+    def search(service: Service, *, everywhere: bool = False) -> object:
+        return service.runs.listing(RunQuery(text=text, everywhere=everywhere))
+
+    require_equal_cost(few.ask(search), many.ask(search))
+    with pytest.raises(AssertionError):  # the control
+        require_equal_cost(*(one.ask(partial(search, everywhere=True)) for one in both))
 
 
 @pytest.mark.parametrize("call", [

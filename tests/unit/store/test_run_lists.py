@@ -1,12 +1,14 @@
 import random
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
 from tests.clock import SimulatedClock
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunQuery
-from unifiednn_core.store import Store
+from unifiednn_core.store import Store, run_lists
 from unifiednn_core.store.run_lists import MOST_EQUAL, MOST_FAILED, NEWEST
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
@@ -93,6 +95,24 @@ def test_pages_together_are_all_that_matches_each_once(store, query, person) -> 
         [part.name for part in parts] == [part.name for part in other]
         for (_, parts), (_, other) in zip(found, wanted, strict=True)
     )
+
+
+@pytest.mark.parametrize("sort", ["submitted", "name"])
+@pytest.mark.parametrize("person", [None, "ann@example.org"])
+def test_a_text_is_looked_for_in_the_newest_runs_unless_in_all(store, monkeypatch, sort, person) -> None:
+    monkeypatch.setattr(run_lists, "SEARCHED", 20)
+    with store._database.read() as session:
+        newest = session.scalars(select(RunRow.created_at_s).order_by(RunRow.created_at_s.desc())).all()
+    query = RunQuery(text="alpha", sort=sort, rows=7)
+    found, total = everything(store, query, person)
+    wanted = {run.id for run, _ in reference(store, query, person) if person or run.created_at_s > newest[20]}
+    assert {run.id for run, _ in found} == wanted and total == len(wanted) > 0
+    whole, every = everything(store, replace(query, everywhere=True), person)
+    assert every == len(whole) == len(reference(store, query, person))
+    assert (every > total) == (person is None), "a person's own runs are all looked at"
+    first = store.run_lists.page(query, person)
+    assert first.searched == (20 if person is None else None)
+    assert store.run_lists.page(replace(query, text=""), person).searched is None
 
 
 @pytest.mark.parametrize("sort", ["name", "state", "owner", "device", "time", "accuracy", "memory"])
