@@ -13,11 +13,15 @@ import pytest
 
 from tests.databases import KIND_SETTING, POSTGRESQL, SQLITE, Databases
 from tests.places import object_store, place  # noqa: F401  (fixtures)
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.preflight import client
 
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A database or a place for files that the shell names is somebody's: tests must not write there.
+for _setting in (DATABASE_SETTING, BLOBS_SETTING):
+    os.environ.pop(_setting, None)
 
 FORKED = ("tests.integration.forking", "unifiednn_core.compare.vanilla")
 """What the template of tests loads beside what the product's does."""

@@ -1,4 +1,4 @@
-"""Commands for hosts: operators list them, and drain a whole one."""
+"""Commands for hosts: operators list them, drain a whole one, and forget one that is gone."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -12,7 +12,7 @@ from unifiednn_core.cli.shared import AsJson, opened
 
 HostName = Annotated[str, typer.Argument(help="Name of the host; list them with: unifiednn hosts")]
 
-hosts = typer.Typer(help="List the machines that offer devices, and drain them.", invoke_without_command=True)
+hosts = typer.Typer(help="List the machines that offer devices, drain and forget them.", invoke_without_command=True)
 
 
 @hosts.callback()
@@ -51,3 +51,11 @@ def ready(name: HostName) -> None:
     with opened() as service:
         service.devices.ready_host(name)
         terminal.say(f"{name} is ready.")
+
+
+@hosts.command("forget")
+def forget(name: HostName) -> None:
+    """Forget a host that is away and does not return. Its agent may join again."""
+    with opened() as service:
+        service.devices.forget_host(name)
+        terminal.say(f"{name} is forgotten.")

@@ -8,9 +8,10 @@ from unifiednn_core.machine.device_samples import DeviceSampler
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY
+from unifiednn_core.store.schema import HybridRow
 
 PERIOD_S, IDLE_S = 2.0, 10.0
-"""Between samples, while something trains and while nothing does."""
+"""Between samples, while something trains and while nothing does; the first comes as soon as something does."""
 PATIENCE_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -37,12 +38,11 @@ class DeviceWatch:
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
 
-    def sample(self) -> bool:
-        """Write one sample of each device that is there; returns whether something trains."""
+    def sample(self) -> None:
+        """Write one sample of each device that is there."""
         rows = self._store.devices.all()
         devices = [row.device for row in rows if row.state != AWAY and host_of(row.name) == self._host]
-        held = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
-        sizes = self._store.telemetry.memory_now()
+        held, sizes = self._held(), self._store.telemetry.memory_now()
         workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
         own_bytes = {
             name: sizes.get(hybrid.id, 0) if name == hybrid.device else 0
@@ -51,14 +51,18 @@ class DeviceWatch:
         found = self._sampler.sample(devices, workers, own_bytes)
         if found:
             self._store.device_samples.write(map(asdict, found))
-        return bool(held)
+
+    def _held(self) -> list[HybridRow]:
+        return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
 
     def _watch(self) -> None:
-        troubled, period_s = False, PERIOD_S
-        while not self._stop.wait(period_s):
+        troubled, since_s = False, IDLE_S
+        while not self._stop.wait(PERIOD_S):
+            since_s += PERIOD_S
             try:
-                period_s = PERIOD_S if self.sample() else IDLE_S
-                troubled = False
+                if since_s >= IDLE_S or self._held():
+                    self.sample()
+                    troubled, since_s = False, 0.0
             except Exception:  # a full disk or a locked store: figures of devices are no reason to stop
                 if not troubled:
                     _log.exception("The devices could not be sampled; it is tried again.")

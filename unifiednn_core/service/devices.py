@@ -12,11 +12,11 @@ from unifiednn_core.runtime.agent import differences
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
-from unifiednn_core.spec.devices import SERVER, host_of
+from unifiednn_core.spec.devices import SERVER, DeviceState, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.device_samples import UsePoint
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
-from unifiednn_core.store.hosts import HostRow
+from unifiednn_core.store.hosts import HostRow, state_on
 from unifiednn_core.store.leases import STOPS_S
 from unifiednn_core.store.schema import HybridRow
 from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, UseOverTime
@@ -29,6 +29,8 @@ FRESH_S = 25.0
 """An older sample says nothing about now."""
 MEMORY_STEP, UTILISATION_STEP = 0.05, 0.1
 """How finely those see the use of a device who may not know about the work of others."""
+Listed = tuple[DeviceRow, DeviceState]
+"""A device, and its state as its host lets it be."""
 _FIGURES = ("own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load")
 
 
@@ -42,13 +44,13 @@ class DeviceService:
     @permission(Role.OPERATOR, audited=False)
     def devices(self) -> tuple[ListedDevice, ...]:
         """All devices, also those that drain or are away: GPUs first."""
-        return tuple(view_of(ListedDevice, row, cpus=tuple(row.cpus)) for row in self._known())
+        return tuple(view_of(ListedDevice, row, state=state, cpus=tuple(row.cpus)) for row, state in self._listed())
 
     @permission(Role.OPERATOR, audited=False)
     def hosts(self) -> tuple[ListedHost, ...]:
         """All machines that offer devices, or offered some: the server's first."""
         rows, now_s = self._store.hosts.all(), self._store.hosts.now_s()
-        devices, held = self._known(), self._store.workers.held()
+        devices, held = self._listed(), self._store.workers.held()
         servers: Mapping[str, str] = next((row.facts for row in rows if row.name == SERVER), {})
         return tuple(_host(row, devices, held, servers, now_s) for row in rows)
 
@@ -66,6 +68,14 @@ class DeviceService:
             if row.state == DRAINING:
                 self._devices.set_state(row.name, READY)
 
+    @permission(Role.OPERATOR, about="{host}")
+    def forget_host(self, host: str) -> None:
+        """Forget a host that does not return, with its devices.
+
+        Raises `NotFound`, and `BadInput` for one that is there, or on which a worker still reports.
+        """
+        self._store.hosts.forget(host)
+
     @permission(Role.VIEWER, audited=False)
     def cards(self, *, within_s: float = 0.0) -> tuple[DeviceCard, ...]:
         """Each device that is there, as it is used now and over the last ten minutes: GPUs first; at most so old.
@@ -74,11 +84,14 @@ class DeviceService:
         particular.
         """
         actor, now_s = self.guard.actor, self._clock.utc_s()
-        rows, newest, over_time = self._recent.within(within_s, "devices", self._seen)
+        listed, newest, over_time, held = self._recent.within(within_s, "devices", self._seen)
         fresh: dict[str, Any] = {name: row for name, row in newest.items() if now_s - row.at_s <= FRESH_S}
         if not fresh:  # no server runs
-            fresh = {one.device: one for one in DeviceSampler().sample([row.device for row in rows], (), {})}
-        cards = [_card(row, fresh.get(row.name), over_time.get(row.name, ()), now_s) for row in rows]
+            fresh = {one.device: one for one in DeviceSampler().sample([row.device for row, _ in listed], (), {})}
+        cards = [
+            _card(row, state, fresh.get(row.name), over_time.get(row.name, ()), now_s, held=row.name in held)
+            for row, state in listed
+        ]
         if actor.sees_only_own:
             return tuple(map(coarse, cards))
         if actor.role.rank < Role.OPERATOR.rank:
@@ -88,7 +101,7 @@ class DeviceService:
     @permission(Role.SUBMITTER, audited=False)
     def device_choices(self) -> tuple[DeviceChoice, ...]:
         """Name and kind of each device that is there, and nothing about its use."""
-        return tuple(view_of(DeviceChoice, row) for row in self._known() if row.state != AWAY)
+        return tuple(view_of(DeviceChoice, row) for row, state in self._listed() if state != AWAY)
 
     @permission(Role.OPERATOR, about="{name}")
     def drain_device(self, name: str) -> None:
@@ -99,8 +112,8 @@ class DeviceService:
     @permission(Role.OPERATOR, about="{name}")
     def ready_device(self, name: str) -> None:
         """Use a device again that drains; raises `NotFound`, and `BadInput` for one that is away."""
-        if any(row.name == name and row.state == AWAY for row in self._known()):
-            message, remedy = f"{name} is away: its machine does not have it now.", "It gets ready when it returns."
+        if any(row.name == name and state == AWAY for row, state in self._listed()):
+            message, remedy = f"{name} is away: its machine does not have it now.", "Wait until it returns."
             raise BadInput.of("Device", "name", message, remedy)
         self._devices.set_state(name, READY)
 
@@ -123,10 +136,18 @@ class DeviceService:
             raise NotFound(f"There is no host '{host}'. Known hosts: {known}.")
         return [row for row in rows if host_of(row.name) == host]
 
-    def _seen(self) -> tuple[list[DeviceRow], Mapping[str, Any], Mapping[str, list[UsePoint]]]:
-        """Devices that are there, their last samples, and their use over time: a device has hundreds of samples."""
-        rows = [row for row in self._known() if row.state != AWAY]
-        return rows, self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S)
+    def _seen(self) -> tuple[list[Listed], Mapping[str, Any], Mapping[str, list[UsePoint]], set[str]]:
+        """Devices that are there, their last samples, their use over time, and names of those that hybrids hold.
+
+        A device has hundreds of samples.
+        """
+        listed: list[Listed] = [(row, state) for row, state in self._listed() if state != AWAY]
+        held = {name for one in self._store.workers.held() for name in (one.device or "", *one.also)}
+        return listed, self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S), held
+
+    def _listed(self) -> list[Listed]:
+        hosts = {row.name: row for row in self._store.hosts.all()}
+        return [(row, state_on(row, hosts.get(host_of(row.name)))) for row in self._known()]
 
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""
@@ -137,11 +158,11 @@ class DeviceService:
 
 
 def _host(
-    row: HostRow, devices: Sequence[DeviceRow], held: Sequence[HybridRow], servers: Mapping[str, str], now_s: float
+    row: HostRow, devices: Sequence[Listed], held: Sequence[HybridRow], servers: Mapping[str, str], now_s: float
 ) -> ListedHost:
-    own = [device for device in devices if host_of(device.name) == row.name and device.state != AWAY]
+    own = {device.name: state for device, state in devices if host_of(device.name) == row.name and state != AWAY}
     state: ListedState = row.state
-    if state == READY and own and all(device.state == DRAINING for device in own):
+    if state == READY and own and all(one == DRAINING for one in own.values()):
         state = DRAINING
     silent_s = max(0.0, now_s - row.renewed_at_s)
     if state != AWAY and silent_s > STOPS_S:
@@ -151,16 +172,20 @@ def _host(
         machine=row.machine,
         state=state,
         silent_s=silent_s,
-        devices=tuple(device.name for device in own),
+        devices=tuple(own),
         hybrids=sum(host_of(hybrid.device) == row.name for hybrid in held),
         versions=row.facts,
         differences=differences(row.facts, servers),
     )
 
 
-def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float) -> DeviceCard:
+def _card(
+    row: DeviceRow, state: DeviceState, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float, *, held: bool
+) -> DeviceCard:
     """`seen` is a row or a value with the columns of a sample; None without a fresh one."""
     figures = {} if seen is None else {name: getattr(seen, name) for name in _FIGURES}
+    if held and not figures.get("own_bytes"):  # its worker has not said yet
+        figures["own_bytes"] = None
     total_bytes = row.total_bytes if seen is None or seen.total_bytes is None else seen.total_bytes
     others = () if seen is None else tuple(map(_process, seen.others))
     past = UseOverTime(
@@ -168,7 +193,7 @@ def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_
         utilisation=tuple(point.utilisation for point in over_time),
         memory=tuple(point.used_share for point in over_time),
     )
-    return view_of(DeviceCard, row, total_bytes=total_bytes, others=others, over_time=past,
+    return view_of(DeviceCard, row, state=state, total_bytes=total_bytes, others=others, over_time=past,
                    **dict.fromkeys(_FIGURES) | figures)  # fmt: skip
 
 

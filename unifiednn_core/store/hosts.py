@@ -6,11 +6,13 @@ from typing import Any, Final, Literal
 from sqlalchemy import JSON, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from unifiednn_core.spec.devices import SERVER, host_of
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.spec.devices import SERVER, DeviceState, host_of
 from unifiednn_core.store import leases
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.devices import AWAY, READY, DeviceRow
-from unifiednn_core.store.schema import Base
+from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
+from unifiednn_core.store.hybrids import CLAIMED
+from unifiednn_core.store.schema import Base, HybridRow
 
 PARKING: Final = "parking"
 FORGOTTEN_S = 7 * 86400.0
@@ -96,6 +98,27 @@ class Hosts:
             if row is not None:
                 _leave(session, row)
 
+    def forget(self, name: str) -> None:
+        """Forget a host that does not return, with its devices and their limits; its agent may join again.
+
+        Raises `NotFound`, and `BadInput` for a host that is there, or on which a worker still reports.
+        """
+        with self._database.write() as session:
+            row = session.get(HostRow, name)
+            if row is None:
+                known = ", ".join(session.scalars(select(HostRow.name).order_by(HostRow.name))) or "none"
+                raise NotFound(f"There is no host '{name}'. Known hosts: {known}.")
+            if name == SERVER:
+                message, remedy = "The host of the server stays.", "Forget only hosts of agents."
+                raise BadInput.of("Host", "host", message, remedy)
+            if row.state != AWAY:
+                message, remedy = f"{name} is there.", "End its agent, or wait until it counts as lost."
+                raise BadInput.of("Host", "host", message, remedy)
+            if name in map(host_of, session.scalars(select(HybridRow.device).where(CLAIMED))):
+                message, remedy = f"A worker on {name} still trains.", "Wait until it ends, or stop its run."
+                raise BadInput.of("Host", "host", message, remedy)
+            _forget(session, row)
+
     def all(self) -> list[HostRow]:
         """All hosts there ever were, the server's first."""
         with self._database.read() as session:
@@ -129,6 +152,13 @@ class Hosts:
                 return False
             _leave(session, row)
             return True
+
+
+def state_on(row: DeviceRow, host: HostRow | None) -> DeviceState:
+    """State of a device as its host lets it be: away with that, and draining while that parks."""
+    if host is None or host.state == READY:
+        return row.state
+    return AWAY if host.state == AWAY else DRAINING if row.state == READY else row.state
 
 
 def _forget(session: Session, row: HostRow) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
+from tests.unit.store.test_store import BERTH, add_run
 from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING
 from unifiednn_core.machine.devices import devices_of_host
@@ -11,6 +12,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import FRESH_S
+from unifiednn_core.views import device_text
 
 GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
              uuid="GPU-1", cpus=(3, 4))  # fmt: skip
@@ -120,6 +122,18 @@ def test_an_old_sample_says_nothing_about_now(here: World, clock: SimulatedClock
     card = here.of(OPERATOR).devices.cards()[0]
     assert (card.total_bytes, card.utilisation, card.others) == (GPU.total_bytes, None, ())
     assert card.over_time.before_s, "the past is known"
+
+
+def test_a_device_that_was_just_claimed_does_not_say_that_nothing_is_ours(here: World, clock: SimulatedClock) -> None:
+    sampled(here, clock)
+    clock.advance(2)
+    here.store.device_samples.write([{"device": "cuda:0", **USED, "own_bytes": 0}])
+    [idle, _] = here.of(OPERATOR).devices.cards()
+    assert idle.own_bytes == 0 and "nothing ours" in device_text.memory(idle)
+    add_run(here.store, "r")
+    here.store.workers.claim("r", replace(BERTH, device="cuda:0"))
+    [claimed, _] = here.of(OPERATOR).devices.cards()
+    assert claimed.own_bytes is None and device_text.memory(claimed).startswith("about")
 
 
 def test_nobody_below_operators_learns_of_processes_and_submitters_only_whether_there_is_room(

@@ -74,18 +74,23 @@ def test_the_watch_knows_our_workers_and_what_they_hold(store: Store, clock: Sim
     assert store.device_samples.newest()["cpu"].free_bytes == 1
 
 
-def test_a_watch_looks_seldom_while_nothing_trains(store: Store, monkeypatch: Any) -> None:
+def test_a_watch_looks_seldom_while_nothing_trains_and_at_once_when_something_does(
+    store: Store, monkeypatch: Any
+) -> None:
     watch = DeviceWatch(store, Sampler())  # type: ignore[arg-type]
-    trains, waited = [True, True, False, True], []
+    passed, sampled = [0.0], []
 
     def wait(period_s: float) -> bool:
-        waited.append(period_s)
-        return not trains
+        passed[0] += period_s
+        if passed[0] == 26:
+            add_run(store, "r")
+            store.workers.claim("r", BERTH)
+        return passed[0] > 30
 
-    monkeypatch.setattr(watch, "sample", lambda: trains.pop(0))
+    monkeypatch.setattr(watch, "sample", lambda: sampled.append(passed[0]))
     monkeypatch.setattr(watch, "_stop", SimpleNamespace(wait=wait))
     watch._watch()
-    assert waited == [2.0, 2.0, 2.0, 10.0, 2.0]
+    assert sampled == [2, 12, 22, 26, 28, 30]
 
 
 def test_a_watch_that_fails_goes_on(store: Store, monkeypatch: Any) -> None:
