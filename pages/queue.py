@@ -101,7 +101,7 @@ def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid 
     name = f'<b>{markup.text(device.name)}</b><span class="u-under u-clip" title="{kind}">{kind}</span>'
     icon, colour, sentence = STATES[device.state]
     state = markup.badge(tr(device.state.capitalize()), icon, colour, tr(sentence))
-    who = tr("free")
+    who = "" if device.state == "away" else tr("free")
     if hybrid is not None:
         ends = attention.ends_of(hybrid)
         who = attention.holder_text(hybrid, None if ends is None else frame.clock_at(ends))

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
 from pages._ui import actions, frame
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.devices import SERVER
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.hosts import ListedHost
 
@@ -15,12 +17,16 @@ STATES: dict[str, tuple[str, wording.Colour, str]] = {
     "draining": ("output", "orange", "Its devices take nothing new, and what trains there goes on elsewhere."),
     "parking": ("output", "orange", "Its agent ends: what trains there goes on elsewhere."),
     "silent": ("help", "orange", "Nothing was heard of it for some seconds. Soon it counts as lost."),
-    "away": ("power_off", "gray", "It is gone, or lost. Its devices return with its agent."),
+    "away": (
+        "power_off",
+        "gray",
+        "It is gone, or lost. Its devices return with its agent.",
+    ),
 }
 
 
 def draw(hosts: Sequence[ListedHost]) -> None:
-    """Draw a row for each host, with a button that drains it."""
+    """Draw a row for each host, with a button that drains it, or forgets it once it is away."""
     if len(hosts) < 2:
         return
     st.html(markup.section(tr("Hosts"), wording.count_text(len(hosts), "host")))
@@ -53,12 +59,18 @@ def _row(host: ListedHost) -> str:
     icon, colour, sentence = STATES[host.state]
     state = markup.badge(tr(host.state.capitalize()), icon, colour, tr(sentence))
     devices = wording.count_text(len(host.devices), "device")
-    work = tr("in {hybrids}", hybrids=wording.count_text(host.hybrids, "hybrid")) if host.hybrids else tr("free")
+    free = "" if host.state == "away" else tr("free")
+    work = tr("in {hybrids}", hybrids=wording.count_text(host.hybrids, "hybrid")) if host.hybrids else free
     heard = tr("heard of {ago}", ago=frame.ago(time.time() - host.silent_s, seconds=True))
     cells = (name, state, markup.text(work), markup.text(devices), markup.faint(heard))
     return markup.cells("u-brief u-device", cells)
 
 
 def _button(host: ListedHost) -> None:
-    desk = frame.service().devices
+    desk, forget = frame.service().devices, tr("Forget {name}", name=wording.plain(host.name))
+    if host.state == "away" and not host.hybrids and host.name != SERVER:
+        if actions.icon_button(forget, "delete", f"forget-host-{host.name}"):
+            actions.attempt(partial(desk.forget_host, host.name))
+            st.rerun()
+        return
     actions.drain_button(host.name, host.state, f"host-{host.name}", drain=desk.drain_host, ready=desk.ready_host)

@@ -66,6 +66,11 @@ def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
     assert {one["state"] for one in listed(home).values()} == {"ready"}
     done = unifiednn(home, "hosts", "drain", "gpu-7")
     assert done.returncode == 2 and "There is no host 'gpu-7'. Known hosts: server, gpu-1." in done.stderr
+    done = unifiednn(home, "hosts", "forget", "gpu-1")
+    assert done.returncode == 2 and "gpu-1 is there." in done.stderr and "End its agent" in done.stderr
+    Store.open(home).hosts.leave("gpu-1")
+    assert unifiednn(home, "hosts", "forget", "gpu-1").stdout == "gpu-1 is forgotten.\n"
+    assert [one["name"] for one in json.loads(unifiednn(home, "hosts", "--json").stdout)] == ["server"]
 
 
 def test_what_cannot_be_is_told_with_what_can(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

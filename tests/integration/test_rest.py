@@ -202,6 +202,8 @@ def test_a_device_of_another_host_has_a_slash_in_its_name(web: WebServer) -> Non
         assert status == 404 and "There is no device 'gpu-7/cuda:0'" in json.dumps(problem)
     status, problem = ask(web, OPERATOR, "POST", "/hosts/gpu-7/drain", {})
     assert status == 404 and "There is no host 'gpu-7'" in json.dumps(problem)
+    status, problem = ask(web, OPERATOR, "DELETE", "/hosts/gpu-7")
+    assert status == 404 and "There is no host 'gpu-7'" in json.dumps(problem)
 
 
 def test_a_state_that_does_not_allow_it_is_a_conflict(web: WebServer) -> None:

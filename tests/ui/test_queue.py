@@ -63,6 +63,25 @@ def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, bus
     assert gpu.differences == ("torch is 2.12, and 2.13 on the server.",)
 
 
+def test_a_host_that_is_away_is_forgotten(open_page, busy):
+    me = own_identity()
+    for name in ("server", "gpu-1"):
+        busy.store.hosts.enter(HostRow(name=name, machine="m", boot_id=me.boot_id, agent_pid=me.pid,
+                                       agent_started_at_s=me.started_at_s, facts={}))  # fmt: skip
+    busy.store.devices.write([on_host(busy.store.devices.all()[0].device, "gpu-1")], "gpu-1")
+    app = open_page("queue")
+    assert "Forget gpu-1" not in labels(app), "it is there"
+    busy.store.hosts.leave("gpu-1")
+    app = open_page("queue")
+    assert "Away" in text_of(app) and "Forget server" not in labels(app)
+    rows = [row for row in html_of(app).split("\n") if "gpu-1" in row and "u-device" in row]
+    assert len(rows) == 2 and not any("free" in row for row in rows)
+    assert [one.state for one in busy.devices.devices() if one.name == "gpu-1/cpu"] == ["away"]
+    press(app, "Forget gpu-1")
+    assert [one.name for one in busy.devices.hosts()] == ["server"]
+    assert [one.name for one in busy.devices.devices()] == ["cpu"]
+
+
 def test_the_memory_of_a_device_is_limited(open_page, busy):
     app = open_page("queue")
     app.number_input(key="limit-cpu").set_value(4.0).run()

@@ -92,6 +92,12 @@ class NewHook(Given):
     """`run.completed`, `run.failed`, `run.interrupted`, the same of `submodel`, and `submodel.ready`."""
 
 
+class ForgottenHost(Given):
+    """A host that is no longer known."""
+
+    host: str
+
+
 class RemovedHook(Given):
     """A webhook that hears no more."""
 
@@ -178,6 +184,12 @@ def ready_host(service: Service, host: str) -> ListedHost:
     """Use a host again."""
     service.devices.ready_host(host)
     return _host(service, host)
+
+
+def forget_host(service: Service, host: str) -> ForgottenHost:
+    """Forget a host that does not return."""
+    service.devices.forget_host(host)
+    return ForgottenHost(host=host)
 
 
 def limit(service: Service, name: str, given: DeviceLimit) -> ListedDevice:
@@ -302,6 +314,8 @@ SERVER = (
            command="hosts drain", does=drain_host, result=ListedHost),
     Action(method="POST", path=f"{HOST}/ready", about="Use a host again.", calls=("ready_host",),
            command="hosts ready", does=ready_host, result=ListedHost),
+    Action(method="DELETE", path=HOST, about="Forget a host that is away and does not return.", calls=("forget_host",),
+           command="hosts forget", does=forget_host, result=ForgottenHost),
     Action(method="GET", path="/devices", about="List the devices; submitters see names and kinds alone.",
            calls=("device_choices",), command="devices", does=devices,
            result=list[Document]),

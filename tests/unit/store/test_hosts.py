@@ -1,8 +1,13 @@
 """Hosts in rows: who may serve one, when it is lost, and what happens to its devices."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.clock import SimulatedClock
+from tests.unit.store.test_store import BERTH, add_run
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.spec.devices import SERVER, Device, host_of, on_host
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY, DRAINING, READY
@@ -102,6 +107,28 @@ def test_each_host_writes_its_own_devices_alone(store: Store, clock: SimulatedCl
     assert [one.name for one in store.devices.of_others()] == ["a/cpu"], "it may return in a moment"
     clock.advance(3600)
     assert store.devices.of_others() == []
+
+
+def test_a_host_that_is_away_and_holds_nothing_is_forgotten(store: Store, clock: SimulatedClock) -> None:
+    for name in (SERVER, "a", "b"):
+        store.hosts.enter(host(name))
+        store.devices.write([on_host(CPU, name)], name)
+    store.devices.set_state("a/cpu", DRAINING)
+    with pytest.raises(NotFound, match="Known hosts: a, b, server"):
+        store.hosts.forget("c")
+    for name, why in (("a", "a is there"), (SERVER, "The host of the server stays")):
+        with pytest.raises(BadInput, match=why):
+            store.hosts.forget(name)
+    add_run(store, "r")
+    store.workers.claim("r", replace(BERTH, device="a/cpu"))
+    store.hosts.leave("a")
+    with pytest.raises(BadInput, match="A worker on a still trains"):
+        store.hosts.forget("a")
+    store.workers.lose("r", "It died.", "Resume it.")
+    store.hosts.forget("a")
+    assert [row.name for row in store.hosts.all()] == [SERVER, "b"]
+    assert {row.name for row in store.devices.all()} == {"cpu", "b/cpu"}
+    assert not store.hosts.renew(host("a"), {}) and store.hosts.enter(host("a")) is None, "its agent joins again"
 
 
 def test_a_host_that_parks_is_gone_once_it_has_left(store: Store) -> None:
