@@ -136,7 +136,8 @@ def was_committed(engine: Engine, mark: WriteMark) -> bool:
     deadline_s = time.monotonic() + CERTAIN_S
     while time.monotonic() < deadline_s:
         try:
-            with engine.begin() as connection:
+            with engine.connect() as connection:
+                connection.execution_options(isolation_level="READ COMMITTED")  # to see what came while it waits
                 connection.execute(_LOCK_QUEUE if mark.scope == QUEUE else _LOCK, _keys(mark.scope))  # so it is over
                 return bool(connection.scalar(_LAST, {"id": mark.writer}) == mark.number)
         except (DBAPIError, NoConnection):

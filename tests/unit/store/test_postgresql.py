@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.orm import Session
 
 from tests.clock import SimulatedClock
 from tests.databases import Databases
@@ -276,6 +277,17 @@ def note(store: Store, number: int) -> None:
 def noted(store: Store) -> list[float]:
     with store._database.read() as session:
         return list(session.scalars(select(EventRow.at_s).order_by(EventRow.id)))
+
+
+def test_a_commit_that_takes_effect_late_is_waited_for_whatever_isolation_the_server_prefers(there: Store) -> None:
+    engine = there._database._engine
+    with ThreadPoolExecutor(1) as pool:
+        with Session(there._database._writing) as session, session.begin():
+            mark = database.postgresql.begin(session, "hybrid:r")
+            prefers = engine.execution_options(isolation_level="REPEATABLE READ")
+            found = pool.submit(database.postgresql.was_committed, prefers, mark)
+            until(lambda: waits(there))
+        assert found.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["after", "before"])
