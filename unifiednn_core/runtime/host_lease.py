@@ -74,7 +74,7 @@ class HostLease:
     def _enter(self) -> HostRow | None:
         known = next((row for row in self._store.hosts.all() if row.name == self.host), None)
         ended = None if known is None or self._runs_here(known) else (known.agent_pid, known.agent_started_at_s)
-        blocking = self._store.hosts.enter(self._row(), over=ended)
+        blocking = self._store.hosts.enter(self._row(), over=ended, parks=self.parks)
         self.stands = blocking is None
         return blocking
 

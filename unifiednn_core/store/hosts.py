@@ -48,7 +48,7 @@ class Hosts:
     def __init__(self, database: Database):
         self._database = database
 
-    def enter(self, row: HostRow, *, over: tuple[int, float] | None = None) -> HostRow | None:
+    def enter(self, row: HostRow, *, over: tuple[int, float] | None = None, parks: bool = False) -> HostRow | None:
         """Record that an agent begins to serve its host; returns the host whose lease prevents that, or None.
 
         On SQLite a host of another machine prevents it. So does another agent of the same name, unless it is the
@@ -64,7 +64,8 @@ class Hosts:
             known = session.get(HostRow, row.name)
             since_s = None if known is None else known.since_s
             unbroken_s = leases.since(since_s, None if known is None else known.renewed_at_s, now_s)
-            row.state, row.since_s, row.renewed_at_s, row.free_bytes = READY, unbroken_s, now_s, {}
+            row.state, row.free_bytes = PARKING if parks else READY, {}
+            row.since_s, row.renewed_at_s = unbroken_s, now_s
             session.merge(row)
             return None
 
@@ -83,8 +84,7 @@ class Hosts:
         """
         with self._database.write() as session:
             now_s, known = self._database.now_s(session), session.get(HostRow, row.name)
-            same = known is not None and known.boot_id == row.boot_id and known.state != AWAY
-            if known is None or not same or (row.name != SERVER and known.agent_pid != row.agent_pid):
+            if known is None or known.state == AWAY or not _is_served_by(known, row):
                 return False
             known.since_s = leases.since(known.since_s, known.renewed_at_s, now_s)
             known.renewed_at_s, known.free_bytes = now_s, dict(free_bytes)
@@ -159,6 +159,12 @@ def state_on(row: DeviceRow, host: HostRow | None) -> DeviceState:
     if host is None or host.state == READY:
         return row.state
     return AWAY if host.state == AWAY else DRAINING if row.state == READY else row.state
+
+
+def _is_served_by(known: HostRow, row: HostRow) -> bool:
+    """Whether this agent is the one of a host. PIDs alone are equal in containers of one machine."""
+    process, own = (known.agent_pid, known.agent_started_at_s), (row.agent_pid, row.agent_started_at_s)
+    return known.boot_id == row.boot_id and (row.name == SERVER or process == own)
 
 
 def _forget(session: Session, row: HostRow) -> None:

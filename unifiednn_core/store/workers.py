@@ -139,7 +139,7 @@ class Workers:
             return old + 1, new + 1
 
     def _waiting_in(self, session: Session) -> list[tuple[RunRow, list[SubModelRow]]]:
-        now_s = self._clock.utc_s()
+        now_s = self._database.now_s(session)
         due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
                   HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
         all_of = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id)
@@ -217,7 +217,7 @@ class Workers:
         False if that is held by another one, if it still backs off, or if all its members were to leave.
         """
         with self._writes("restart") as session:
-            hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
+            hybrid, now_s = hybrid_of(session, hybrid_id), self._database.now_s(session)
             if hybrid.ended_at_s is not None or hybrid.heartbeat_at_s is not None:
                 return False
             self._let_go(
@@ -468,7 +468,7 @@ class Workers:
             wait_s = limits.wait_s(hybrid.deaths) if again else 0.0
             hybrid.recoveries += again
             waits_for = f"{wait_s:g} s to pass, because its last {hybrid.deaths} workers died" if wait_s else None
-            hybrid.resume_at_s = self._clock.utc_s() + wait_s if wait_s else None
+            hybrid.resume_at_s = self._database.now_s(session) + wait_s if wait_s else None
             for run_id, run in runs.items() if again else ():
                 self._runs.note(session, run_id, None, Code.WORKER_LOST, cause=cause, wait_s=wait_s or None)
                 if not hybrid.shared:

@@ -17,6 +17,7 @@ from unifiednn_core.spec.devices import SERVER, Device, host_of
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY, DRAINING, READY
+from unifiednn_core.store.hosts import PARKING
 from unifiednn_core.store.leases import LOST_S, RENEW_S
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
@@ -156,6 +157,17 @@ def test_a_host_that_parks_lets_go_and_takes_nothing_new(store: Store, hosts: Ho
     hybrid, _ = store.hybrids.get("first")
     assert hybrid.leaving == "a/cpu is drained." and hosts.device_of("second") == "b/cpu"
     assert hosts.launchers["a"].started == ["first"]
+
+
+def test_a_host_that_was_lost_while_it_parks_still_parks_when_it_returns(store: Store, hosts: Hosts) -> None:
+    hosts.supervisors["a"].park()
+    hosts.live(LOST_S + 2 * RENEW_S, ["b"])
+    assert {row.name: row.state for row in store.hosts.all()}["a"] == AWAY
+    add_run(store, "r", device="a")
+    hosts.tick("a")
+    assert {row.name: row.state for row in store.hosts.all()}["a"] == PARKING
+    hosts.tick()
+    assert hosts.launchers["a"].started == []
 
 
 def test_a_server_without_devices_leaves_all_to_its_agents(store: Store, clock: SimulatedClock) -> None:

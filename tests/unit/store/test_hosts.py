@@ -60,6 +60,9 @@ def test_a_server_lets_many_machines_in_but_one_for_each_name(store: Store) -> N
         assert store.hosts.enter(blocked) is not None
     assert store.hosts.enter(host("a", "two", pid=9), over=(1, 1.0)) is None, "the other one has ended"
     assert not store.hosts.renew(host("a", "two", pid=1), {}), "and hears that it has a successor"
+    elsewhere = host("a", "two", pid=9)
+    elsewhere.agent_started_at_s = 7.0  # of another container of that machine
+    assert not store.hosts.renew(elsewhere, {}) and store.hosts.renew(host("a", "two", pid=9), {})
 
 
 def test_a_renewal_after_a_gap_begins_anew(store: Store, clock: SimulatedClock) -> None:
