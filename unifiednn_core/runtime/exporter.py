@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
@@ -67,8 +68,8 @@ class Exporter:
         self._paused: dict[str, Ended] = {}
 
     def tidy(self, name: str) -> None:
-        """Delete what an export left that was killed; before the first one into that folder."""
-        for leftover in self._folder_of(name).glob(".*"):
+        """Delete what an export of a sub-model left that was killed; others may be writing theirs there."""
+        for leftover in self._folder_of(name).glob(f".{escape(plain_name(name))}-????????"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def put(self, ended: Ended) -> None:

@@ -304,6 +304,14 @@ def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
     ]
 
 
+def test_what_a_killed_export_left_goes_and_that_of_another_sub_model_stays(home: Home, record: Reporter) -> None:
+    folder = home.run("r") / "models"
+    for name in (".a-h5k_2x9z", ".a-b-h5k_2x9z", ".b-h5k_2x9z"):
+        (folder / name).mkdir(parents=True)
+    record.exporter.tidy("a")
+    assert sorted(path.name for path in folder.iterdir()) == [".a-b-h5k_2x9z", ".b-h5k_2x9z"]
+
+
 @pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
 def test_the_end_of_a_model_is_told_once_although_a_write_of_it_fails(
