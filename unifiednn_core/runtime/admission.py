@@ -11,7 +11,6 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.cores import lanes_of
 from unifiednn_core.preflight.estimate import Part, baseline_bytes, hybrid_bytes, predict
-from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.devices import type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -36,13 +35,16 @@ def lacks_permission(run: RunRow, rows: Sequence[SubModelRow], rule: SharingRule
     return rule.permission_for(party.person for party in parties_of(run, rows))
 
 
-def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str) -> int | None:
-    """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction."""
+def now_needed_bytes(run: RunRow, rows: Sequence[SubModelRow], device_type: str, used: str) -> int | None:
+    """Predicted peak of the rest of a run under its current policy and batch splits; None without a prediction.
+
+    `used` is the allocator of workers.
+    """
     try:
         still = [row.name for row in rows if State(row.state) not in ENDED]
         asked = [(part["name"], part["hyperparameters"]) for part in run.spec["submodels"] if part["name"] in still]
         said = json.dumps([run.prediction, asked, run.spec.get("policy", {})])
-        return _needed_bytes(said, tuple(still), run.mode, device_type, allocator.of_workers())
+        return _needed_bytes(said, tuple(still), run.mode, device_type, used)
     except (BadInput, ValueError, KeyError, TypeError):  # another version wrote it; it must not keep a run waiting
         _log.exception("The prediction of run %s cannot be read; it starts without regard to memory.", run.id)
         return None
@@ -94,12 +96,15 @@ def open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
 
 
 def _parts_of(prediction: Mapping[str, Any], asked: Mapping[str, Any], still: Sequence[str]) -> list[Part]:
-    predicted = {part.name: part for part in parts_of(prediction)}
-    names = [name for name in still if name in predicted]
+    predicted = {part["name"]: part for part in prediction.get("parts", ())}
+    now = [(predicted[name], stored_nodes(asked[name]), int(asked[name].get("batch_split", 1)))
+           for name in still if name in predicted]  # fmt: skip
+    return [_part_of(json.dumps(one)) for one in now]
 
-    def as_of_now(part: Part) -> Part:
-        nodes = stored_nodes(asked[part.name])
-        split = int(asked[part.name].get("batch_split", 1))
-        return part.with_nodes(VirtualNodes.model_validate(nodes)) if nodes else part.with_split(split)
 
-    return [as_of_now(predicted[name]) for name in names]
+@lru_cache(maxsize=16_384)
+def _part_of(said: str) -> Part:
+    """A part as of now, from what its run says of it as JSON: placement asks for all that is open in each tick."""
+    predicted, nodes, split = json.loads(said)
+    part = Part.model_validate(predicted)
+    return part.with_nodes(VirtualNodes.model_validate(nodes)) if nodes else part.with_split(split)

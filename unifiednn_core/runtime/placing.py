@@ -1,6 +1,8 @@
 """From rows to what placement sees. `scheduling.placement` decides, the supervisor enacts."""
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
@@ -51,6 +53,18 @@ class Fleet:
     speeds: Seconds = field(default_factory=dict)
 
 
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """Let the garbage collector rest while a fleet is seen: it would look at the whole process because of many rows."""
+    enabled = gc.isenabled()  # if not, an outer one or another thread's ends the rest
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def fleet_of(
     store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]],
     host: str = SERVER,
@@ -66,7 +80,7 @@ def fleet_of(
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
     speeds = store.runs.speeds(row.memory_key for row in all_rows)
     rule, used, held_bytes = store.people.sharing_rule(), allocator.of_workers(), store.telemetry.memory_now()
-    known = _Known([row.device for row in rows.values() if is_known(row, now_s)])
+    known = _Known([row.device for row in rows.values() if is_known(row, now_s)], used)
     types = {row.type for row in rows.values()}  # also of those that are gone
     keys: dict[str, str] = {kind: context_key(kind, _torch_version(), used) for kind in sorted(types)}
     contexts = store.measured.recall(list(keys.values()))
@@ -190,7 +204,7 @@ def _shared(run: RunRow, row: SubModelRow, devices: "_Known", speeds: Seconds, *
         kind=kind,
         private=private,
         people=(row.owner, *row.lenders),
-        need=NOTHING if saves_only else _need(run, row, devices.type_of(run.device, _stays(run, kind))),
+        need=NOTHING if saves_only else _need(run, row, devices.type_of(run.device, _stays(run, kind)), devices.used),
         threads=run.threads,
         profile=run.spec.get("profile", "exact"),
         left_s=_left_s(row, speeds),
@@ -217,7 +231,7 @@ def _hybrid(
                 run_id=run.id,
                 devices=_devices_for(run, hybrid.device_kind if row.steps_done else None, devices),
                 people=(row.owner, *row.lenders),
-                need=_need(run, row, kind) if hybrid.shared else None,
+                need=_need(run, row, kind, devices.used) if hybrid.shared else None,
                 left_s=_left_s(row, speeds),
                 moved_at_s=row.placed_at_s,
                 leaving=row.leaving is not None or hybrid.leaving is not None,
@@ -237,14 +251,23 @@ def _kind(row: SubModelRow) -> str | None:
 class _Known:
     """The devices that count. What a word of a spec means among many of them is looked up once."""
 
-    def __init__(self, devices: Sequence[Device]):
+    def __init__(self, devices: Sequence[Device], used: str):
+        self.used = used
+        """Allocator of workers."""
         self.meant = cache(partial(matching, devices=devices))
         self.of_kind = cache(self._of_kind)
+        self.largest = cache(self._largest)
 
     def _of_kind(self, asked: str, kind: str | None) -> tuple[frozenset[str], Literal["cpu", "cuda"]]:
         """Names of those that are meant, of a kind if one is given, and their type."""
         found = [device for device in self.meant(asked) if kind in (None, device.kind)]
         return frozenset(device.name for device in found), min((device.type for device in found), default="cpu")
+
+    def _largest(self, asked: str) -> tuple[Literal["cpu", "cuda"], int | None]:
+        """Type of the first one that is meant, and the largest memory of one."""
+        found = self.meant(asked)
+        sizes = [device.total_bytes for device in found if device.total_bytes is not None]
+        return found[0].type if found else "cpu", max(sizes, default=None)
 
     def type_of(self, asked: str, kind: str | None) -> str:
         """Their type; `cpu` if there are several or none."""
@@ -261,8 +284,8 @@ def _devices_for(run: RunRow, kind: str | None, devices: _Known) -> frozenset[st
     return devices.of_kind(run.device, _stays(run, kind))[0]
 
 
-def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
-    """Memory of a sub-model, from the prediction of its run; None without one."""
+def _need(run: RunRow, row: SubModelRow, device_type: str, used: str) -> Need | None:
+    """Memory of a sub-model, from the prediction of its run, with the allocator that workers use; None without one."""
     try:
         [part] = open_parts(run, [row])
     except (
@@ -271,7 +294,7 @@ def _need(run: RunRow, row: SubModelRow, device_type: str) -> Need | None:
         TypeError,
     ):  # there is none, or another version wrote it: nobody else may wait for that
         return None
-    return need_of(part, device_type, allocator.of_workers())
+    return need_of(part, device_type, used)
 
 
 def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: _Known) -> int | None:
@@ -279,9 +302,8 @@ def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: _Known) -> i
 
     That one starts all the same: not to fit is its result.
     """
-    usable = devices.meant(run.device)
-    needed_bytes = now_needed_bytes(run, parts, usable[0].type if usable else "cpu")
-    largest = max((device.total_bytes for device in usable if device.total_bytes is not None), default=None)
+    kind, largest = devices.largest(run.device)
+    needed_bytes = now_needed_bytes(run, parts, kind, devices.used)
     hopeless = needed_bytes is not None and largest is not None and needed_bytes > largest
     return None if hopeless and is_concurrent(run.mode) else needed_bytes
 
