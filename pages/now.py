@@ -181,18 +181,20 @@ def _active_card(
 def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str) -> str:
     """Progress, end, memory and the reason of the turn, as HTML."""
     when = frame.estimate(None, ends) or tr("the end is not known yet")
+    reason = run.now_reason or tr(wording.STATES[run.state].sentence)
     if run.state is State.PAUSED:
-        when = tr(wording.STATES[run.state].sentence)
+        when, reason, memory_bytes = tr("paused: it holds no device"), tr(wording.STATES[run.state].sentence), None
     spent = "" if run.elapsed_s is None else tr("{time} so far", time=duration_text(run.elapsed_s))
     first = f'<b>{percent_text(run.progress)}</b><span class="u-ends">{markup.text(when)}</span>{markup.faint(spent)}'
     facts = [wording.device_text(run.device)]
-    if memory_bytes is not None or run.peak_memory_bytes is not None:
+    if memory_bytes is not None:
         facts.append(
             tr("{now} now, peak {peak}", now=memory_text(memory_bytes), peak=memory_text(run.peak_memory_bytes))
         )
+    elif run.peak_memory_bytes is not None:
+        facts.append(tr("peak {size}", size=memory_text(run.peak_memory_bytes)))
     if saved:
         facts.append(tr("last time {words}", words=saved))
-    reason = run.now_reason or tr(wording.STATES[run.state].sentence)
     bar = markup.bar(run.progress, tr("Progress of {name}", name=run.name))
     second = f"<b>{markup.text(reason)}</b>{markup.faint(' · '.join(facts))}"
     return f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'

@@ -16,6 +16,8 @@ COST_HELP = (
     "Processor seconds of all its processes, and of a GPU its busy seconds and its energy, where the driver says it."
 )
 
+NO_MEMORY = "0 MiB"
+
 
 def html(view: RunView, comparison: Comparison | None) -> str:
     """The strip, always of five cells."""
@@ -76,9 +78,10 @@ def _memory(view: RunView, comparison: Comparison | None) -> markup.Fact:
         return markup.Fact(tr("Peak memory"), memory_text(view.peak_memory_bytes), "<br>".join(filter(None, lines)))
     last_bytes = next((int(size) for size in reversed(view.memory.y) if math.isfinite(size)), None)
     if view.state is State.PAUSED:
-        last_bytes, noted = 0, markup.text(tr("paused: it holds no device"))
+        noted = markup.text(tr("paused: it holds no device"))
     parts = (markup.text(peak), _predicted(view), noted)
-    return markup.Fact(tr("Memory"), memory_text(last_bytes), " · ".join(filter(None, parts)))
+    now = NO_MEMORY if view.state is State.PAUSED else memory_text(last_bytes)
+    return markup.Fact(tr("Memory"), now, " · ".join(filter(None, parts)))
 
 
 def _predicted(view: RunView) -> str:

@@ -47,6 +47,8 @@ def test_a_paused_run_is_not_on_the_device(open_page, service):
     service.listed[0] = replace(mid_flight(), state=State.PAUSED)
     words = text_of(open_page("now"))
     assert "1 paused, 1 waiting" in words and "on the device" not in words
+    assert "paused: it holds no device" in words and words.count("It continues when you resume it.") == 1
+    assert "not available now" not in words and "peak 372 MiB" in words
 
 
 def test_queued_runs_show_their_position_and_ended_ones_their_state(open_page):

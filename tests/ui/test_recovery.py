@@ -31,7 +31,8 @@ def test_an_interrupted_run_is_resumed_from_its_banner_which_says_what_that_does
 
 def test_a_paused_run_says_that_it_holds_no_device(open_page, service):
     service.listed[:] = [run("r-paused", State.PAUSED, (submodel(0, "lenet", 2, State.QUEUED),))]
-    assert "It holds no device" in text_of(open_page("run", run="r-paused"))
+    words = text_of(open_page("run", run="r-paused"))
+    assert "It holds no device" in words and "Memory 0 MiB" in words
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,8 @@ def table(
         start = ' class="u-num"' if name in right or _are_numbers(values) else ""
         look = (looks or {}).get(name, _plain)
         head += f'<th scope="col"{start}>{text(name)}</th>'
-        columns.append([f"<td{start}>{'-' if value is None else look(value)}</td>" for value in values])
+        label = f' data-label="{text(name)}"'  # shown on phones, where rows are cards
+        columns.append([f"<td{start}{label}>{'-' if value is None else look(value)}</td>" for value in values])
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
     return (
         f'<div class="u-scroll" role="region" tabindex="0" aria-label="{text(caption)}">'

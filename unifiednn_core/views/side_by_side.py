@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, energy_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import techniques
@@ -158,14 +159,14 @@ def cautions(sides: Sequence[Side]) -> list[str]:
     found = []
     shares = {side.label: side.view.others_share for side in sides if side.view.others_share is not None}
     if shares and max(shares.values()) - min(shares.values()) > OTHER_WORK:
-        used = ", ".join(f"{percent_text(share)} during {label}" for label, share in shares.items())
-        found.append(f"Other work used different shares of the processors: {used}. Times cannot be compared fairly.")
+        used = ", ".join(f"{label} {percent_text(share)}" for label, share in shares.items())
+        found.append(tr("Other work used different shares of the processors: {used}. Do not compare times.", used=used))
     if machines(sides):
-        found.append("The runs differ in machine or versions; the tab Machines shows in what.")
+        found.append(tr("The runs differ in machine or versions; the tab Machines shows in what."))
     if any(side.view.state not in ENDED for side in sides):
-        found.append("Not all have ended; their figures still change.")
+        found.append(tr("Not all have ended; their figures still change."))
     if len({side.view.memory_source for side in sides}) > 1:
-        found.append("Memory was measured in different ways.")
+        found.append(tr("Memory was measured in different ways."))
     return found
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui import fake_arms, fake_views
+from unifiednn_core.base.texts import ENGLISH, speak
 from unifiednn_core.views.report import html, selection
 from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
@@ -102,10 +103,31 @@ def test_what_makes_figures_differ_is_said(sides: list[Side]) -> None:
     busy = [
         side(replace(one.view, others_share=share), one.label) for one, share in zip(sides, (0.5, 0.1), strict=True)
     ]
-    assert cautions(busy)[0].startswith("Other work used different shares of the processors: 50")
+    assert cautions(busy)[0].startswith("Other work used different shares of the processors: one 50")
     other = [side(sides[0].view, "one", cpu="A"), side(sides[1].view, "two", cpu="B")]
     assert machines(other) == [("cpu", ("A", "B"))] and "machine or versions" in cautions(other)[0]
     assert "Not all have ended" in cautions([sides[0], side(fake_views.mid_flight(), "live")])[0]
+
+
+def test_what_makes_figures_differ_is_said_in_the_language_of_the_viewer(sides: list[Side]) -> None:
+    speak("de")
+    try:
+        live = selection.cautions_html([sides[0], side(fake_views.mid_flight(), "live")])
+        table = selection.figures_table(sides)
+    finally:
+        speak(ENGLISH)
+    assert "Nicht alle sind beendet" in live and "Vorsicht" in live
+    assert ">Fertig<" in table and "completed" not in table
+
+
+def test_a_file_is_told_by_the_start_of_its_hash(sides: list[Side]) -> None:
+    references = [f"sha256:{digit * 64}" for digit in "01"]
+    specs = [{**one.view.spec, "device": ref} for one, ref in zip(sides, references, strict=True)]
+    table = selection.settings_table(
+        [side(replace(one.view, spec=spec), one.label) for one, spec in zip(sides, specs, strict=True)]
+    )
+    assert f">{'0' * 12}…<" in table and f'title="sha256:{"0" * 64}"' in table
+    assert f">sha256:{'0' * 64}<" not in table
 
 
 def test_page_and_document_show_hostile_names_as_text(sides: list[Side]) -> None:

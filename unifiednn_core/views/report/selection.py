@@ -1,22 +1,29 @@
 """Runs side by side as HTML tables, for the page and the report alike."""
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.figures.board import Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.schedule import schedule
 from unifiednn_core.views.figures.totals import totals
 from unifiednn_core.views.markup import Looks, bold, faint, mono, notice, small, table, text
 from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
+from unifiednn_core.views.wording import state_words
 
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
+MODES = frozenset(get_args(Mode))
+FILE, SHOWN_CHARACTERS = "sha256:", 12
+"""How the reference of a file begins, and how many of its hexadecimal digits are shown."""
 
 
 def figures_table(sides: Sequence[Side]) -> str:
     """Figures and facts, one column for each side; percentages are against the first."""
     rows = [
-        *((tr(name), texts) for name, texts in facts(sides).items()),
+        *((tr(name), tuple(map(_word, texts))) for name, texts in facts(sides).items()),
         *((tr(figure.title), figure.texts()) for figure in figures(sides)),
     ]
     return _table(tr("Figures; differences are against the first"), tr("Figure"), sides, rows)
@@ -78,5 +85,14 @@ def _table(
     return table(caption, listed, looks)
 
 
+def _word(value: str) -> str:
+    """A state or a way to train as pages name it; other facts as they are."""
+    if value in list(State):
+        return state_words(State(value)).label
+    return tr(value) if value in MODES else value
+
+
 def _cell(value: str) -> str:
+    if value.startswith(FILE) and len(value) > SHOWN_CHARACTERS:
+        return f'<span class="u-mono" title="{text(value)}">{text(value.removeprefix(FILE)[:SHOWN_CHARACTERS])}…</span>'
     return faint(value) if value == "-" else text(value)
