@@ -173,6 +173,11 @@ def test_a_gpu_run_shows_how_busy_the_card_was(open_page, service):
     assert charts(app)[2]["cell"] == charts(app)[3]["cell"], "at most four are in view"
 
 
+def test_a_run_says_what_it_cost(open_page, service):
+    service.listed[:] = [replace(LIVE, cpu_s=90.0, gpu_s=40.0, energy_j=7200.0)]
+    assert "CPU 1 min 30 s · GPU 40.0 s · 2.0 Wh" in text_of(open_page("run", run="r-live"))
+
+
 def test_the_prediction_stands_beside_the_measured_peak(open_page, service):
     service.listed[:] = [replace(LIVE, prediction=prediction(), peak_memory_bytes=400 * MIB)]
     app = open_page("run", run="r-live")

@@ -141,7 +141,10 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
         mean_turnaround_s=_spread(_mean_turnaround_s(run) for run in runs),
         queued_s=_spread(queued_s) if mode == HYBRID else None,
         starts=tuple(sorted({run.start for run in runs if run.start is not None})),
-        **{name: _spread(getattr(run, name) for run in runs) for name in ("makespan_s", "cpu_s", "gpu_s", "start_s")},
+        **{
+            name: _spread(getattr(run, name) for run in runs)
+            for name in ("makespan_s", "cpu_s", "gpu_s", "energy_j", "start_s")
+        },
         **{name: _spread(_loader(run, name) for run in runs) for name in ("loader_s", "loader_cpu_s")},
         kinds=next((run.kinds for run in runs if run.kinds), ()),
         submodels=parts,

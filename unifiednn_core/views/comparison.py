@@ -9,7 +9,7 @@ from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.techniques import Used, written
 
 ARM_FIGURES = ("memory_bytes", "anonymous_bytes", "file_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s",
-               "loader_s", "loader_cpu_s")  # fmt: skip
+               "energy_j", "loader_s", "loader_cpu_s")  # fmt: skip
 RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
 
 
@@ -86,6 +86,8 @@ class Arm:
     """Submission to launch; part of the turnaround of a hybrid, of a baseline None."""
     cpu_s: Spread | None
     gpu_s: Spread | None
+    energy_j: Spread | None = None
+    """Of the whole GPU meanwhile; None where its driver does not say it."""
     starts: tuple[str, ...] = ()
     """How the workers of a hybrid started: `cold`, `warm` or both; nothing for a baseline."""
     start_s: Spread | None = None

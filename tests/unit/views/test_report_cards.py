@@ -73,7 +73,9 @@ def test_the_table_of_arms_shows_medians_with_their_range_and_no_column_that_is_
     words = words_in(tables.arms(comparison()))
     assert "439 MiB 430 MiB to 447 MiB" in words and "GPU" not in words and "loader" not in words
     busy = replace(arm("hybrid"), gpu_s=spread(12.0))
-    assert "GPU seconds" in words_in(tables.arms(comparison(hybrid=busy)))
+    assert "GPU seconds" in words_in(tables.arms(comparison(hybrid=busy))) and "Energy" not in words
+    warm = words_in(tables.arms(comparison(hybrid=replace(busy, energy_j=spread(7200.0)))))
+    assert "Energy" in warm and "2.0 Wh" in warm
     loading = replace(arm("concurrent"), loader_s=spread(2.5), loader_cpu_s=spread(1.5))
     words = words_in(tables.arms(comparison(baselines={"concurrent": loading})))
     assert "Data loader Data loader, CPU" in words and "2.5 s 1.5 s" in words

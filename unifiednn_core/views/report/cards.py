@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from unifiednn_core.base.texts import tr
-from unifiednn_core.base.units import duration_text, memory_text
+from unifiednn_core.base.units import duration_text, energy_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
@@ -140,6 +140,8 @@ def figure_text(value: float | None, field: str) -> str:
     """A figure of an arm with its unit."""
     if value is None:
         return memory_text(None)
+    if field.endswith("_j"):
+        return energy_text(value)
     return memory_text(round(value)) if field.endswith("_bytes") else duration_text(value)
 
 
