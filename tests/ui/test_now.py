@@ -26,7 +26,7 @@ def test_an_empty_installation_offers_the_demo_and_a_build(open_page, service):
 @pytest.mark.parametrize("page", ["now", "queue", "submit", "build", "run", "compare", "library", "people"])
 def test_pages_are_drawn_before_any_device_is_known(open_page, service, monkeypatch, page):
     """In the first moments of a new home, and of a server without devices that no agent has joined."""
-    monkeypatch.setattr(service.devices, "_seen", lambda: ([], {}, {}))
+    monkeypatch.setattr(service.devices, "_seen", lambda: ([], {}, {}, set()))
     monkeypatch.setattr(service.devices, "_known", list)
     assert not service.devices.cards()
     open_page(page)
