@@ -33,6 +33,16 @@ def _usage() -> None:
     facts = [markup.Fact(name, memory_text(size)) for name, size in kinds.items()]
     st.html(markup.section(tr("Home folder"), tr("{free} free on the disk", free=memory_text(use.free))))
     st.html(markup.strip([markup.Fact(tr("In all"), memory_text(use.home)), *facts]))
+    _places()
+
+
+def _places() -> None:
+    found = frame.service().retention.places()
+    rows = [(tr("Home folder"), found.home), (tr("Database"), found.database)]
+    if found.files:
+        rows.append((tr("Files of all hosts"), found.files))
+    table = [{tr("What"): what, tr("Where"): where} for what, where in rows]
+    st.html(markup.table(tr("Where the server keeps it"), table, {tr("What"): markup.bold, tr("Where"): markup.mono}))
 
 
 def _quotas() -> None:

@@ -61,6 +61,7 @@ def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
     assert states == {"cpu:0": "ready", "cpu:1": "ready", "gpu-1/cpu:0": "draining", "gpu-1/cpu:1": "draining"}
     table = unifiednn(home, "hosts").stdout
     assert "draining" in table and "gpu-1: torch is 2.12, and 2.13 on the server." in table
+    assert f"Home of this host: {home.root}. Files: in the home." in table.replace("\n", " ")
     unifiednn(home, "devices", "ready", "gpu-1/cpu:0")
     unifiednn(home, "hosts", "ready", "gpu-1")
     assert {one["state"] for one in listed(home).values()} == {"ready"}

@@ -53,6 +53,7 @@ def test_tokens_are_made_shown_once_and_revoked(tab, service):
 def test_quotas_are_set_for_everybody_and_for_one(tab, service):
     app = tab("Disk")
     assert "Home folder" in text_of(app) and "this computer" in text_of(app)
+    assert str(service.home.root) in text_of(app), "where it is"
     app.number_input(key="quota-gib").set_value(2.0)
     done(app.button(key="quota-set").click().run())
     assert service.people.default_quota() == 2 * GIB

@@ -35,6 +35,8 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
         for one in found:
             for sentence in one.differences:
                 terminal.say(f"{one.name}: {sentence}")
+        at = service.retention.places()
+        terminal.say(f"Home of this host: {at.home}. Files: {at.files or 'in the home'}. Database: {at.database}.")
 
 
 @hosts.command("drain")

@@ -12,6 +12,7 @@ from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.retention import Due, Retention
 from unifiednn_core.store import Store
+from unifiednn_core.store.address import address_of, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,18 @@ class OwnedBytes:
         return self.library + self.models + self.checkpoints
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where this server keeps things, without passwords."""
+
+    home: str
+    database: str
+    files: str
+    """Shared folder or bucket of several hosts; empty where all files are in the home."""
+
+
 class RetentionService:
-    """Reads and sets the retention, and shows what is on the disk."""
+    """Reads and sets the retention, and shows what is on the disk and where."""
 
     def __init__(self, guard: Guard, home: Home, store: Store, clock: Clock, room: Room):
         self.guard, self._room = guard, room
@@ -62,6 +73,12 @@ class RetentionService:
     def disk_use(self) -> DiskUse:
         """What the home folder takes, by kind."""
         return self._room.disk_use()
+
+    @permission(Role.OPERATOR, audited=False)
+    def places(self) -> Places:
+        """Where the server keeps its files and its database."""
+        database = shown(address_of(self._home.database_url))
+        return Places(str(self._home.root), database, self._store.depot(self._home).url)
 
     @permission(Role.ADMIN, audited=False)
     def owned(self) -> tuple[OwnedBytes, ...]:
