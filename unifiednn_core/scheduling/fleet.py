@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import ceil, floor, inf, isinf
+from math import floor, inf, isinf
 from typing import TYPE_CHECKING
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fleet_events import Change, FleetFailure, FleetTrace, HeldDevices
+from unifiednn_core.scheduling.fleet_jobs import FleetJobs, FleetMember
 from unifiednn_core.scheduling.line import (
     DeviceView,
     FleetView,
     HybridView,
-    Placed,
     Placement,
     Plan,
     Waiting,
@@ -31,11 +31,8 @@ from unifiednn_core.scheduling.standing_line import StandingLine
 if TYPE_CHECKING:
     from unifiednn_core.scheduling.quick import QuickPlans
 
-NEVER_S = 1e9
-"""Duration of those whose seconds are unknown."""
 MOST_LOOKS = 20_000
 """Moments of a forecast, about a second of work."""
-_EPOCHS = 10  # of a job of which only the seconds are known
 
 
 def unwatched(view: FleetView, plan: Plan) -> None:
@@ -74,25 +71,13 @@ def run_fleet(
     return fleet.run(inf if most_looks is None else most_looks)
 
 
-@dataclass(slots=True)
-class _Member:
-    entry: Waiting
-    key: str
-    job: SimulatedJob
-    moved_at_s: float | None
-    expected: float | None
-    """Seconds that placement expects for one that is really left; None if it knows none."""
-    joined: bool = False
-    leaving: bool = False
-
-
 @dataclass(slots=True, eq=False)
 class _Hybrid:
     view: HybridView
     train: SimulatedHybrid
     born: int
     since_s: float
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, FleetMember] = field(default_factory=dict)
     recent: list[SimulatedTurn] = field(default_factory=list)
     """Turns since the last checkpoint."""
 
@@ -108,7 +93,7 @@ class _Fleet:
         watch: Callable[[FleetView, Plan], object],
         train: Callable[[str], SimulatedHybrid | None],
     ):
-        self._view, self._shared, self._jobs, self._watch = view, made, dict(jobs), watch
+        self._view, self._shared, self._jobs, self._watch = view, made, FleetJobs(view, jobs), watch
         self._train = train
         self._quick: QuickPlans | None = None
         self._checkpoint_s, self._fetch_s = inf, 0.0
@@ -119,11 +104,6 @@ class _Fleet:
         """Members of hybrids whose seconds are known."""
         self._due: list[tuple[float, int, _Hybrid]] = []
         self._trace = FleetTrace()
-        self._unknown: set[str] = set()
-        """Keys of those whose seconds are unknown."""
-        placed = (member.left_s for hybrid in view.hybrids for member in hybrid.members)
-        known_s = [left_s for left_s in (*placed, *(entry.left_s for entry in view.waiting)) if left_s]
-        self._usual_s = sum(known_s) / len(known_s) if known_s else 60.0
         self._now_s = view.now_s
         self._devices = {device.name: replace(device, resting=False) for device in view.devices}
         self._hybrids: dict[str, _Hybrid] = {}
@@ -270,41 +250,22 @@ class _Fleet:
                 asked=view.device, devices=member.devices, private=view.private, people=member.people,
                 need=member.need, threads=view.threads, profile=view.profile, left_s=member.left_s,
             )  # fmt: skip
-            found = self._member(entry, member.key, member.moved_at_s)
+            found = self._jobs.member(entry, member.key, member.moved_at_s)
             self._add(hybrid, found)
             self._join(hybrid, found)
 
-    def _job(self, entry: Waiting, key: str) -> SimulatedJob:
-        """The job behind a key."""
-        known = self._jobs.get(key)
-        if known is None:
-            left_s = self._usual_s if entry.left_s is None else max(entry.left_s / len(entry.keys), 1e-3)
-            steps = max(1, round(left_s / _EPOCHS))
-            epochs = _EPOCHS if entry.left_s is not None else ceil(NEVER_S / left_s) * _EPOCHS
-            step_s = left_s / (steps * _EPOCHS)
-            known = SimulatedJob(name=key, epochs=epochs, steps_per_epoch=steps, seconds_per_step=step_s)
-            self._jobs[key] = known
-            if entry.left_s is None:
-                self._unknown.add(key)
-        return known
-
-    def _member(self, entry: Waiting, key: str, moved_at_s: float | None) -> _Member:
-        whole_s = sum(_left_s(self._job(entry, one)) for one in entry.keys)
-        expected = None if entry.left_s is None else entry.left_s / whole_s if whole_s > 0 else 1.0
-        return _Member(entry, key, self._job(entry, key), moved_at_s, expected)
-
-    def _add(self, hybrid: _Hybrid, member: _Member) -> None:
+    def _add(self, hybrid: _Hybrid, member: FleetMember) -> None:
         hybrid.members[member.key] = member
-        self._known += member.key not in self._unknown
+        self._known += self._jobs.knows(member.key)
         self._touch(hybrid)
 
-    def _remove(self, hybrid: _Hybrid, key: str) -> _Member:
-        self._known -= key not in self._unknown
+    def _remove(self, hybrid: _Hybrid, key: str) -> FleetMember:
+        self._known -= self._jobs.knows(key)
         if self._quick is not None:
             self._quick.changed(hybrid.view.id)
         return hybrid.members.pop(key)
 
-    def _join(self, hybrid: _Hybrid, member: _Member) -> None:
+    def _join(self, hybrid: _Hybrid, member: FleetMember) -> None:
         member.joined = True
         hybrid.train.join(replace(member.job, name=member.key), self._now_s)
         self._touch(hybrid)
@@ -327,14 +288,7 @@ class _Fleet:
 
     def _hybrid_view(self, hybrid: _Hybrid) -> HybridView:
         lefts_s = hybrid.train.lefts_s(self._now_s)
-        members = tuple(
-            Placed(
-                key=member.key, run_id=member.entry.run_id, devices=member.entry.devices, people=member.entry.people,
-                need=member.entry.need, left_s=_expected_s(member, lefts_s.get(member.key, _left_s(member.job))),
-                moved_at_s=member.moved_at_s, leaving=member.leaving,
-            )
-            for member in hybrid.members.values()
-        )  # fmt: skip
+        members = tuple(member.seen(lefts_s.get(member.key)) for member in hybrid.members.values())
         return replace(hybrid.view, members=members, used_bytes=None)
 
     # -- what happens
@@ -351,7 +305,7 @@ class _Fleet:
                 self._start(entry)
                 moved = key in self._trace.placed_s
                 self._trace.placed_s.setdefault(key, self._now_s)
-                member = self._member(entry, key, self._now_s if moved else None)
+                member = self._jobs.member(entry, key, self._now_s if moved else None)
                 self._add(hybrid, member)
                 if moved:  # its checkpoint has to come; later it may move again
                     self._at(self._now_s + STAY_S, lambda: None)
@@ -399,13 +353,13 @@ class _Fleet:
             if self._quick is not None:
                 self._quick.want(entry, -1)
 
-    def _turn_back(self, hybrid: _Hybrid, member: _Member) -> None:
+    def _turn_back(self, hybrid: _Hybrid, member: FleetMember) -> None:
         """Let one leave that had not arrived."""
         if hybrid.members.get(member.key) is member:
             self._leave(hybrid, [member.job])
             self._trace.moved.append(member.key)
 
-    def _arrive(self, hybrid: _Hybrid, member: _Member) -> None:
+    def _arrive(self, hybrid: _Hybrid, member: FleetMember) -> None:
         if hybrid.members.get(member.key) is member and not member.leaving:
             self._join(hybrid, member)
 
@@ -464,32 +418,15 @@ class _Fleet:
     def _leave(self, hybrid: _Hybrid, jobs: Sequence[SimulatedJob]) -> None:
         """Back to the line, with what is left; the members of a private hybrid as one."""
         left = [self._remove(hybrid, job.name) for job in jobs]
-        self._jobs.update({job.name: job for job in jobs})
+        self._jobs.keep(jobs)
         for members in [left] if hybrid.view.private else [[member] for member in left]:
-            lefts_s = [_expected_s(member, _left_s(self._jobs[member.key])) for member in members]
-            known_s = [left_s for left_s in lefts_s if left_s is not None]
-            entry = replace(
-                members[0].entry,
-                keys=tuple(member.key for member in members),
-                left_s=sum(known_s) if len(known_s) == len(members) else None,
-            )
-            self._submit(entry)
+            self._submit(self._jobs.entry(members))
         self._end_if_empty(hybrid)
 
     def _end_if_empty(self, hybrid: _Hybrid) -> None:
         if not hybrid.members and self._hybrids.pop(hybrid.view.id, None) is not None:
             devices = 1 + len(hybrid.view.also)
             self._trace.held.append(HeldDevices(hybrid.since_s, self._now_s, devices))
-
-
-def _left_s(job: SimulatedJob) -> float:
-    """Seconds of service left."""
-    return (job.epochs * job.steps_per_epoch - job.steps_done) * job.seconds_per_step
-
-
-def _expected_s(member: _Member, left_s: float) -> float | None:
-    """What placement expects of what is really left."""
-    return None if member.expected is None else left_s * member.expected
 
 
 def _pool(device: DeviceView) -> str:

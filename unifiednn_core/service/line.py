@@ -16,7 +16,8 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.devices import looking_once
 from unifiednn_core.runtime.placing import Fleet
-from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, run_fleet
+from unifiednn_core.scheduling.fleet import MOST_LOOKS, run_fleet
+from unifiednn_core.scheduling.fleet_jobs import NEVER_S
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.scheduling.registry import policy_named

@@ -10,8 +10,9 @@ import pytest
 from tests.unit.scheduling.placement_kit import EVERYONE, GIB, POLICIES, check_plan, device, entry, need
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.fleet import MOST_LOOKS, NEVER_S, run_fleet
+from unifiednn_core.scheduling.fleet import MOST_LOOKS, run_fleet
 from unifiednn_core.scheduling.fleet_events import Change, FleetTrace
+from unifiednn_core.scheduling.fleet_jobs import NEVER_S
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Placed, Waiting
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
