@@ -32,7 +32,7 @@ class OwnedBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KeptIn:
     """Where this server keeps things, without passwords."""
 
     home: str
@@ -75,10 +75,10 @@ class RetentionService:
         return self._room.disk_use()
 
     @permission(Role.OPERATOR, audited=False)
-    def places(self) -> Places:
+    def places(self) -> KeptIn:
         """Where the server keeps its files and its database."""
         database = shown(address_of(self._home.database_url))
-        return Places(str(self._home.root), database, self._store.depot(self._home).url)
+        return KeptIn(str(self._home.root), database, self._store.depot(self._home).url)
 
     @permission(Role.ADMIN, audited=False)
     def owned(self) -> tuple[OwnedBytes, ...]:
