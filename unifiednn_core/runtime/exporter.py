@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
+from sqlalchemy.exc import OperationalError
+
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.engine.checkpoint import plain_name
 from unifiednn_core.engine.events import Ended
@@ -44,7 +46,7 @@ class ExportDelayed:
 
 
 class Exporter:
-    """Reports `Exported` for each ended sub-model, after `ExportDelayed` while the disk is full."""
+    """Reports `Exported` for each ended sub-model, after `ExportDelayed` while disk or store refuse it."""
 
     def __init__(
         self,
@@ -111,14 +113,17 @@ class Exporter:
                     )  # fmt: skip
                     self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))
                     return
-                except SeparationFailed as error:
+                except (SeparationFailed, OperationalError) as error:
+                    why = str(error)
+                    if isinstance(error, OperationalError):
+                        why = f"The trained model '{plain_name(name)}' waits: the store cannot be read now."
                     if not left:
                         self._paused[name] = ended
                         waits = f"Its weights wait in memory: make room, then resume {name}."
-                        self._report(ExportDelayed(name, f"{error} {waits}", paused=True))
+                        self._report(ExportDelayed(name, f"{why} {waits}", paused=True))
                         return
-                    if said != (said := str(error)):
-                        self._report(ExportDelayed(name, f"{error} It is tried again every {RETRY_S:g} s."))
+                    if said != (said := why):
+                        self._report(ExportDelayed(name, f"{why} It is tried again every {RETRY_S:g} s."))
                     time.sleep(RETRY_S)
         except SeparationCorrupt as error:
             remedy = "Check the disk for errors, then retry it: it continues from its last checkpoint."

@@ -304,6 +304,26 @@ def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
     ]
 
 
+def test_a_model_is_exported_at_the_second_try_if_the_store_could_not_be_read(
+    store: Store, record: Reporter, full_disk: threading.Event
+) -> None:
+    full_disk.set()
+    answers: Iterator[Exception | dict[str, object]] = iter([OperationalError("", None, Exception()), {}])
+
+    def spec_of(key: str) -> dict[str, object]:
+        if isinstance(found := next(answers), Exception):
+            raise found
+        return found
+
+    record.exporter._spec_of = spec_of
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    until(record, lambda: record.idle and "a" not in record.open)
+    [a, _] = store.runs.get("r")[1]
+    assert (a.state, a.artifact) == ("completed", "a.zip")
+
+
 def test_what_a_killed_export_left_goes_and_that_of_another_sub_model_stays(home: Home, record: Reporter) -> None:
     folder = home.run("r") / "models"
     for name in (".a-h5k_2x9z", ".a-b-h5k_2x9z", ".b-h5k_2x9z"):
