@@ -4,7 +4,7 @@
 For operators.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 import streamlit as st
@@ -54,9 +54,11 @@ def draw(_live: bool) -> None:
     note = f"{tr('One line for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
     st.html(markup.title(tr("Queue"), markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
-    host_rows.draw(service.devices.hosts())
+    hosts = service.devices.hosts()
+    host_rows.draw(hosts)
+    parking = {name for host in hosts if host.state == "parking" for name in host.devices}
     st.html(markup.section(tr("Devices"), wording.count_text(len(devices), "device")))
-    _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids)
+    _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids, parking)
     st.html(markup.section(tr("Training"), wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
         st.html(markup.small(tr(NOTHING_TRAINS)))
@@ -85,7 +87,10 @@ def _facts(
     ]
 
 
-def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid]) -> None:
+def _devices(
+    devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid], parking: Set[str]
+) -> None:
+    """Draw a row for each device; those of a host that parks have no button, because its agent decides."""
     held = {name: hybrid for hybrid in hybrids for name in (hybrid.device, *hybrid.also)}
     with st.container(key="rows-devices"):
         for device in devices:
@@ -93,7 +98,8 @@ def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybr
                 st.html(_device(device, cards.get(device.name), held.get(device.name)))
                 icons = f"icons-device-{device.name}"
                 with st.container(horizontal=True, key=icons, width=40, wrap=False):
-                    _device_button(device)
+                    if device.name not in parking:
+                        _device_button(device)
 
 
 def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid | None) -> str:

@@ -63,7 +63,7 @@ def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, bus
     assert gpu.differences == ("torch is 2.12, and 2.13 on the server.",)
 
 
-def test_a_host_that_is_away_is_forgotten(open_page, busy):
+def test_a_host_that_parks_says_so_and_is_forgotten_once_it_is_away(open_page, busy):
     me = own_identity()
     for name in ("server", "gpu-1"):
         busy.store.hosts.enter(HostRow(name=name, machine="m", boot_id=me.boot_id, agent_pid=me.pid,
@@ -71,6 +71,11 @@ def test_a_host_that_is_away_is_forgotten(open_page, busy):
     busy.store.devices.write([on_host(busy.store.devices.all()[0].device, "gpu-1")], "gpu-1")
     app = open_page("queue")
     assert "Forget gpu-1" not in labels(app), "it is there"
+    [row] = [row for row in busy.store.hosts.all() if row.name == "gpu-1"]
+    busy.store.hosts.renew(row, {}, parks=True)
+    app = open_page("queue")
+    assert "Parking" in text_of(app) and "Draining" in text_of(app), "it says so while it lasts"
+    assert not {one for one in labels(app) if "gpu-1" in one}, "its agent ends: nobody can use it again"
     busy.store.hosts.leave("gpu-1")
     app = open_page("queue")
     assert "Away" in text_of(app) and "Forget server" not in labels(app)

@@ -12,7 +12,7 @@ from unifiednn_core.runtime.agent import differences
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
-from unifiednn_core.spec.devices import SERVER, DeviceState, host_of
+from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.device_samples import UsePoint
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
@@ -43,7 +43,7 @@ class DeviceService:
 
     @permission(Role.OPERATOR, audited=False)
     def devices(self) -> tuple[ListedDevice, ...]:
-        """All devices, also those that drain or are away: GPUs first."""
+        """All devices, also those that drain or are away: GPUs first, by host, the server's first."""
         return tuple(view_of(ListedDevice, row, state=state, cpus=tuple(row.cpus)) for row, state in self._listed())
 
     @permission(Role.OPERATOR, audited=False)
@@ -147,7 +147,8 @@ class DeviceService:
 
     def _listed(self) -> list[Listed]:
         hosts = {row.name: row for row in self._store.hosts.all()}
-        return [(row, state_on(row, hosts.get(host_of(row.name)))) for row in self._known()]
+        found = [(row, state_on(row, hosts.get(host_of(row.name)))) for row in self._known()]
+        return sorted(found, key=lambda one: (one[0].type == CPU, host_of(one[0].name) != SERVER, host_of(one[0].name)))
 
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""

@@ -12,7 +12,7 @@ from unifiednn_core.base.paths import BLOBS_SETTING, CPU_DEVICES_SETTING, DATABA
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.retention import RetentionService
-from unifiednn_core.spec.devices import Device
+from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.store import Store, depot
 from unifiednn_core.store.devices import FRESH_S
 from unifiednn_core.views import device_text
@@ -49,6 +49,14 @@ def test_operators_see_devices_and_submitters_what_they_can_ask_for(here: World)
     for call in (here.of(ALICE).devices.devices, here.of(VIEWER).devices.device_choices):
         with pytest.raises(Forbidden):
             call()
+
+
+def test_devices_are_listed_host_by_host_gpus_first(here: World) -> None:
+    here.store.devices.write([on_host(one, "a") for one in (CPU, GPU, replace(GPU, name="cuda:1", index=1))], "a")
+    here.store.devices.write((GPU, CPU))
+    names = [one.name for one in here.of(OPERATOR).devices.devices()]
+    assert names == ["cuda:0", "a/cuda:0", "a/cuda:1", "cpu", "a/cpu"]
+    assert [one.name for one in here.of(OPERATOR).devices.cards()] == names
 
 
 def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None:
