@@ -206,7 +206,7 @@ def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
     label = tr("Download {name}", name=f"{one.submodel}, {memory_text(one.size_bytes)}")
     run = markup.text(one.run_name)
     cells = {
-        "run": f'<a class="u-clip" href="run?run={markup.text(one.run_id)}" title="{run}">{run}</a>',
+        "run": f'<a class="u-clip u-link" href="run?run={markup.text(one.run_id)}" title="{run}">{run}</a>',
         "state": markup.state_badge(one.state),
         "accuracy": wording.accuracy_text(one.test_accuracy),
         "sha": markup.mono(one.state_sha256[:SHA_LENGTH]) if one.state_sha256 else "-",
@@ -269,7 +269,7 @@ def _details(one: ShelvedFile) -> str:
             f"{markup.text(entry)}: {markup.bold(use.submodel)}, {_run_link(use.run_id, use.run_name)}{needed}"
         )
     for draft_id, name in one.drafts:
-        address = f'<a href="build?draft={markup.text(draft_id)}">{markup.text(name or draft_id)}</a>'
+        address = f'<a class="u-link" href="build?draft={markup.text(draft_id)}">{markup.text(name or draft_id)}</a>'
         lines.append(f"{markup.text(tr('Draft'))}: {address}")
     return _list(tr("Used by"), lines or [markup.faint(tr("No run and no draft names this file."))])
 
@@ -287,7 +287,7 @@ def _lineage(one: KeptModel) -> str:
 
 
 def _run_link(run_id: str, name: str) -> str:
-    return f'<a href="run?run={markup.text(run_id)}">{markup.text(name or run_id)}</a>'
+    return f'<a class="u-link" href="run?run={markup.text(run_id)}">{markup.text(name or run_id)}</a>'
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,11 @@ def test_what_runs_have_kept_can_be_downloaded(open_page, service):
     assert set(offered) == wanted and {m.what for m in kept} == {"model", "checkpoint"}
     models = {(m.run_id, m.submodel) for m in kept if m.what == "model"}
     assert models == {(m.run_id, m.submodel) for m in service.runs.trained()}
+
+
+def test_links_to_runs_have_the_look_of_the_page(open_page):
+    links = re.findall(r"<a [^>]*href=.?\"run\?run=[^>]*>", html_of(open_page("library")))
+    assert links and all("u-link" in link for link in links)
 
 
 def test_an_empty_library_says_how_to_fill_it(open_page, service):
