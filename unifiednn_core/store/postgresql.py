@@ -26,7 +26,7 @@ SILENT_MS = 20_000
 CERTAIN_S = 45.0
 """Longest wait for news of a cut-off commit: until the server has given up its transaction, too."""
 AGAIN_S = 0.2
-START_S = 5.0
+START_S = 15.0
 """How long a server that does not answer is asked again before the program gives up at its start."""
 QUEUE: Final = "queue"
 _SESSION = (
