@@ -120,7 +120,8 @@ def test_another_place_than_the_end_is_refused_and_the_end_told(web):
 def test_an_upload_has_one_writer(web):
     upload = web.begin("a.pt", 10)
     first = half_sent(web, upload, 0, b"123", 10)
-    until(lambda: web.send(upload, 0, b"1234567890")[0] == 409)
+    until(lambda: web.ask("PATCH", upload, b"", Upload_Offset="0")[0] == 409)  # from here on the first one writes
+    assert web.send(upload, 0, b"1234567890")[0] == 409
     first.close()
     until(lambda: web.offset(upload) == 3)
     until(lambda: web.send(upload, 3, b"4567890") == (204, 10))

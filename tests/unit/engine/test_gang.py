@@ -94,7 +94,12 @@ def assert_close(some: Sequence[SubModel], others: Sequence[SubModel], most: flo
 
 
 @pytest.mark.parametrize("network", ["cnn", "plain"])
-def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics(network: str) -> None:
+def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused: list[object] = []
+    fuse = Gang._fuse
+    monkeypatch.setattr(Gang, "_fuse", lambda *given: fused.append(fuse(*given)) or fused[-1])  # type: ignore[func-returns-value]
     together, alone = submodels(network), submodels(network)
     with worlds(together), worlds(alone):
         gang = gang_of(together)
@@ -107,8 +112,7 @@ def test_each_member_trains_as_alone_with_its_own_optimizer_order_and_statistics
         assert one.capture().recipe["profile"] == "fast" and "profile" not in other.capture().recipe
         fresh.restore(one.capture())
         assert fresh.capture().recipe["profile"] == "fast", "what was fast once stays fast"
-    fused_bits, own_bits = ([t for one in some for t in one.module.state_dict().values()] for some in (together, alone))
-    assert not all(torch.equal(a, b) for a, b in zip(fused_bits, own_bits, strict=True)), "it was not fused at all"
+    assert fused and None not in fused, "on some processors fused steps have the bits of each one alone"
 
 
 def test_members_share_no_memory_between_steps() -> None:
