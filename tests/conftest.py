@@ -19,7 +19,7 @@ from unifiednn_core.preflight import client
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A database or a place for files that the shell names is somebody's: tests must not write there.
+# The shell may point to a real database or a real folder of files: tests must not write there.
 for _setting in (DATABASE_SETTING, BLOBS_SETTING):
     os.environ.pop(_setting, None)
 
