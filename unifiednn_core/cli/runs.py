@@ -35,7 +35,7 @@ def runs(
     every: Annotated[bool, typer.Option("--all", help=f"List all runs, not only the newest {NEWEST_ROWS}.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest runs, newest first."""
+    """List the newest runs."""
     with opened(as_json) as service:
         if every:
             views = service.runs.runs()

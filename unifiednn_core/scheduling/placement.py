@@ -316,7 +316,7 @@ def _gathering(view: FleetView, circles: Callable[[Iterable[str]], frozenset[tup
 def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | None:
     """Why no device helps an entry, as text after "waits for"; None if one may."""
     if len(fleet.circles(entry.people)) > 1:
-        return f"{PERMISSION}: an admin gives it on the page People or with 'unifiednn people'"
+        return f"{PERMISSION}: an admin gives it on the page Admin or with 'unifiednn people'"
     if sites:
         return None
     matching = [fleet.by_name[name] for name in sorted(entry.devices) if name in fleet.by_name]

@@ -96,7 +96,7 @@ class SharingRule:
         if self.may_share(people):
             return None
         named = ", ".join(map(self._named, people))
-        return f"{PERMISSION} between {named}: an admin gives it on the page People or with 'unifiednn people'"
+        return f"{PERMISSION} between {named}: an admin gives it on the page Admin or with 'unifiednn people'"
 
     def _named(self, person: str) -> str:
         name = person or "the local operator"

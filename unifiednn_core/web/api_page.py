@@ -225,7 +225,7 @@ not count, because that process starts when it is needed.
 
 ## Webhooks
 
-An admin adds addresses with `unifiednn webhooks add URL`, on the page People, or by `POST /api/v1/webhooks`. Each event
+An admin adds addresses with `unifiednn webhooks add URL`, on the page Admin, or by `POST /api/v1/webhooks`. Each event
 is one `POST` of JSON: `id`, `event`, `run`, `name`, `mode`, `submodel` (of sub-models), `state`, `cause`, `at`, `link`
 and `text`, which Slack and its like show. Events are `run.completed`, `run.failed`, `run.interrupted` (not of a run
 that recovers by itself), the same of `submodel`, and `submodel.ready` once its model can be downloaded.

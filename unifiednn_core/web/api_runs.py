@@ -343,7 +343,7 @@ def _parts(view: RunView) -> list[Document]:
 
 
 RUNS = (
-    Action(method="GET", path="/runs", about="List the newest runs, newest first.", calls=("listing",), command="runs",
+    Action(method="GET", path="/runs", about="List the newest runs.", calls=("listing",), command="runs",
            does=listed, given=Page, result=list[Document]),
     Action(method="POST", path="/runs", about="Submit a run.", calls=("submit",), command="train", does=submit,
            given=NewRun, result=Submitted, status=201, once=True),
