@@ -20,6 +20,12 @@ PATTERN = "techniques-*.json"
 """Result files of this page; those without `measured` show their own tables."""
 PAYS = 0.02
 """Least share of the memory that a technique has to save to pay off."""
+LOST = 0.01
+"""Most test accuracy, as a share, that a lossy technique may cost to pay off."""
+LEARNED = 0.25
+"""Least part of the way from chance to certainty that a network must have learned for its accuracy to say anything."""
+_CHANCE = {"lenet": 0.1, "resnet18": 0.1, "transformer": 0.5}
+"""Accuracy of guessing, by network: ten classes, or two."""
 Document = Mapping[str, Any]
 _TO_HOST = ("offload", "idle_offload")
 _TITLES = {name_of(one): one.title for one in TECHNIQUES}
@@ -47,6 +53,12 @@ and data; memory between turns is what the sub-model keeps on the device while o
 of the training without the technique. That a sub-model has the same bits alone and in the hybrid, and that the LeNet
 beside it keeps its own, is promised for every row; a row that breaks it says so."""
 
+PAYING = f"""A technique pays off if it saves at least {100 * PAYS:g} % of the memory of a step or between turns, and a
+lossy one only if test accuracy falls by at most {100 * LOST:g} point. The trainings here are short. Accuracy near
+chance (10 % with ten classes, 50 % with two) cannot judge a lossy technique: below a quarter of the way from chance to
+100 % a network counts as too little trained, and the technique only "saves memory". Longer trainings with DropIT stand
+under `techniques-dropit`."""
+
 IN_TURN = """Lanes step two sub-models at once (the idea of Zico, USENIX ATC 2021): where the sum of their peaks is
 too much, one climbs to the peak of its step while the other comes down from its own. The check notes from which
 gradient on a step needs how much at most; a lane waits with its next step until the other is past such a place, so
@@ -63,11 +75,11 @@ def page(folder: Path = RESULTS) -> str:
     measured = [(name, one) for name, one in found if "measured" in one]
     parts = [INTRODUCTION, "## All techniques", _table_of_all()]
     if measured:
-        parts += ["## Which pay off, and where", "\n".join(_verdicts(measured)), "## Measured", HOW]
-    if pairs := [pair for _, one in measured for pair in one.get("in_turn", ())]:
-        parts += ["## Two sub-models at once: peaks in turn", IN_TURN, _table_of_pairs(pairs)]
+        parts += ["## Which pay off, and where", PAYING, "\n".join(_verdicts(measured)), "## Measured", HOW]
     for name, one in found:
         parts += _measured(name, one) if "measured" in one else [report.section(name, one, ())]
+    if pairs := [pair for _, one in measured for pair in one.get("in_turn", ())]:
+        parts += ["## Two sub-models at once: peaks in turn", IN_TURN, _table_of_pairs(pairs)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -136,7 +148,7 @@ def _row(row: Document) -> Sequence[str]:
         _memory(one["predicted_bytes"]),
         _seconds(one["step_s"]),
         _memory(one["rest_bytes"]),
-        " → ".join("none" if value is None else f"{100 * value:.1f} %" for value in _pair(one["accuracy"])),
+        _accuracy(one),
         _promises(one),
     )
 
@@ -150,26 +162,45 @@ def _promises(one: Document) -> str:
 
 def _verdicts(results: Iterable[tuple[str, Document]]) -> list[str]:
     """A sentence for each technique and network: what it saves for what, or that it does not pay off."""
-    lines = [
-        (_asked(row), f"{row['network']} ({found['scale']})", row["figures"], _within_host(row, found))
-        for _, found in results
-        for row in found["measured"]
-        if row["figures"] is not None
+    told: dict[str, dict[str, list[str]]] = {}
+    for _, found in results:
+        for row in found["measured"]:
+            if (one := row["figures"]) is not None:
+                text = f"{row['network']} ({found['scale']}): {_gain(one, row['network'])}"
+                told.setdefault(_asked(row), {}).setdefault(_verdict(row, found), []).append(text)
+    return [
+        f"- **{asked}**. " + " ".join(f"{verdict} {'; '.join(by[verdict])}." for verdict in _VERDICTS if verdict in by)
+        for asked, by in told.items()
     ]
-    told = []
-    for asked in dict.fromkeys(one for one, *_ in lines):
-        each = [(where, one) for name, where, one, within in lines if name == asked and not within]
-        moved = [f"{where}: {_gain(one)}" for name, where, one, within in lines if name == asked and within]
-        pays = [f"{where}: {_gain(one)}" for where, one in each if _saved(one) >= PAYS]
-        not_ = [f"{where}: {_gain(one)}" for where, one in each if _saved(one) < PAYS]
-        told.append(
-            f"- **{asked}**."
-            + (f" Pays off on {'; '.join(pays)}." if pays else "")
-            + (f" **Does not pay off** on {'; '.join(not_)}." if not_ else "")
-            + (f" **Does not pay off on a CPU**, whose memory it moves to itself; a device would see "
-               f"{'; '.join(moved)}." if moved else "")
-        )  # fmt: skip
-    return told
+
+
+_VERDICTS = (
+    "Pays off on",
+    "Saves memory on",
+    "**Does not pay off** on",
+    "**Does not pay off on a CPU**, whose memory it moves to itself; a device would see",
+)
+
+
+def _verdict(row: Document, found: Document) -> str:
+    pays, saves, not_, within = _VERDICTS
+    one = row["figures"]
+    if _within_host(row, found):
+        return within
+    if _saved(one) < PAYS:
+        return not_
+    return pays if one["exact"] or (_learned(one, row["network"]) and _keeps_accuracy(one)) else saves
+
+
+def _learned(one: Document, network: str) -> bool:
+    """Whether the network without the technique has learned enough for its accuracy to say anything."""
+    chance, without = _CHANCE.get(network, 0.0), one["accuracy"]["without"]
+    return without is not None and without >= chance + LEARNED * (1 - chance)
+
+
+def _keeps_accuracy(one: Document) -> bool:
+    without, given = _pair(one["accuracy"])
+    return given is not None and without - given <= LOST
 
 
 def _within_host(row: Document, found: Document) -> bool:
@@ -177,12 +208,15 @@ def _within_host(row: Document, found: Document) -> bool:
     return found["scale"] == "cpu" and any(one["name"] in _TO_HOST for one in row["techniques"])
 
 
-def _gain(one: Document) -> str:
+def _gain(one: Document, network: str) -> str:
     step, rest = _share(one["step_bytes"]), _share(one["rest_bytes"])
     parts = [f"{_signed(step)} memory of a step"] if step is not None else []
     parts += [f"{_signed(rest)} between turns"] if rest is not None and abs(rest) >= PAYS else []
     without, given = _pair(one["step_s"])
     parts += [f"{given / without:.2f} times the time"] if without and given else []
+    if not one["exact"]:
+        judged = "" if _learned(one, network) else " (too little trained to judge)"
+        parts += [f"test accuracy {_accuracy(one)}{judged}"]
     return ", ".join(parts)
 
 
@@ -195,6 +229,10 @@ def _share(pair: Document) -> float | None:
     """Growth of a figure by a technique, as a share of the figure without; None where it is not known."""
     without, given = _pair(pair)
     return None if not without or given is None else given / without - 1
+
+
+def _accuracy(one: Document) -> str:
+    return " → ".join("none" if value is None else f"{100 * value:.1f} %" for value in _pair(one["accuracy"]))
 
 
 def _memory(pair: Document) -> str:
