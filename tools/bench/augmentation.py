@@ -137,6 +137,8 @@ def described(found: Sequence[Trained]) -> dict[str, Any]:
     by_seed = {seed: {one.recipe: one for one in found if one.seed == seed} for seed in {one.seed for one in found}}
     gains = [pair["augmented"].test_accuracy - pair["plain"].test_accuracy for pair in by_seed.values()]
     same = all(one.same_bits for one in found)
+    low, high = f"{100 * min(gains):.1f}", f"{100 * max(gains):.1f}"
+    points = f"{low} points (one seed)" if len(gains) == 1 else f"{low} to {high} points"
     rows = [
         (one.recipe, str(one.seed), f"{one.train_accuracy:.1%}", f"{one.test_accuracy:.1%}", f"{one.service_s:.0f} s")
         for one in found
@@ -146,7 +148,7 @@ def described(found: Sequence[Trained]) -> dict[str, Any]:
         "passed": same and min(gains) > 0,
         "thresholds": [],
         "notes": [
-            f"Augmentation adds {100 * min(gains):.1f} to {100 * max(gains):.1f} points of test accuracy.",
+            f"Augmentation adds {points} of test accuracy.",
             "The first epoch has the bits of a plain loop." if same else "**The first epoch has other bits.**",
         ],
         "tables": [{"title": f"After {EPOCHS} epochs:", "rows": rows,

@@ -10,13 +10,15 @@ from tools.bench import paper
 from unifiednn_core.base.units import memory_text
 
 Row = Sequence[str]
-MISSING = "not available"
+MISSING, WITHHELD = "not available", "withheld"
+SAME = 0.005
+"""Distance of a ratio from 1 up to which it is no difference: two decimals show none."""
 Figures = Sequence[float] | None
 
 
-def table(heads: Row, rows: Sequence[Row]) -> str:
-    """A table whose first column is text and whose others are figures."""
-    ruler = ("---", *("---:" for _ in heads[1:]))
+def table(heads: Row, rows: Sequence[Row], texts: int = 1) -> str:
+    """A table whose first `texts` columns are text and whose others are figures."""
+    ruler = [*["---"] * texts, *("---:" for _ in heads[texts:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ruler, *rows))
 
 
@@ -37,7 +39,10 @@ def ratio(figures: Figures) -> str:
     """Median, least and greatest, and what that means: gains and losses in equal words."""
     if not figures:
         return MISSING
-    word = "less" if max(figures) < 1 else "more" if min(figures) > 1 else "no difference beyond the spread"
+    if all(abs(figure - 1) < SAME for figure in figures):
+        word = "no difference"
+    else:
+        word = "less" if max(figures) < 1 else "more" if min(figures) > 1 else "no difference beyond the spread"
     return f"{_spread(figures, '{:.2f}', '')}, {word}"
 
 
@@ -56,14 +61,19 @@ def _spread(figures: Figures, form: str, unit: str) -> str:
 PAGE = "RESULTS.md"
 OLDER = " **Older result, not repeated since.**"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+PROMISES_BEGIN, PROMISES_END = "<!-- bench:promises:begin -->", "<!-- bench:promises:end -->"
 RATIOS_BEGIN, RATIOS_END = "<!-- bench:ratios:begin -->", "<!-- bench:ratios:end -->"
 Document = Mapping[str, Any]
 _ARM_HEADS = ("arm", "peak memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds", "repeats")
 _LOADER_HEADS, _PAGE_HEADS = ("data loader", "data loader, CPU"), ("anonymous pages", "pages of files")
 _VERDICT_HEADS = ("hybrid / baseline", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
-_RATIO_HEADS = ("bench", "hybrid", "against", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
+_RATIO_HEADS = (
+    "bench", "hybrid", "against", "repeats", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights",
+)  # fmt: skip
+_PROMISE_HEADS = ("bench", "what", "promised", "measured")
+_HOLDS, _BROKEN = "holds", "**no**"
 _PART_HEADS = ("arm, sub-model", "wait", "service", "turnaround", "peak memory", "accuracy on test data")
-_SAME = {True: "yes", False: "**no**", None: MISSING}
+_SAME = {True: "yes", False: _BROKEN, None: MISSING}
 _CODE = "../tools/bench/"
 _FIGURE_NAMES = {
     "memory": "memory",
@@ -87,6 +97,7 @@ def with_results(page: str, results: Sequence[tuple[str, Document]], figures: Se
     """A page with its tables made anew; raises `ValueError` if it has no place for them."""
     nothing = "Nothing has been measured yet."
     parts = [section(name, document, figures) for name, document in results]
+    page = _between(page, PROMISES_BEGIN, PROMISES_END, promises(results))
     page = _between(page, RATIOS_BEGIN, RATIOS_END, ratios(results) or nothing)
     return _between(page, BEGIN, END, "\n\n".join(parts) or nothing)
 
@@ -99,26 +110,76 @@ def _between(page: str, begin: str, end: str, body: str) -> str:
     return f"{before}{begin}\n{body}\n{end}{after}"
 
 
+def promises(results: Sequence[tuple[str, Document]]) -> str:
+    """The promises that do not hold, of all results."""
+    rows = [row for name, found in results for row in _broken(name, found)]
+    if not rows:
+        return "All promises of the benches on this page hold."
+    return f"All other promises of the benches on this page hold.\n\n{table(_PROMISE_HEADS, rows, texts=4)}"
+
+
+def _broken(name: str, found: Document) -> list[Row]:
+    bench = f"[{found['bench']}](results/{name}), {found['scale']}"
+    promised = " ".join(note.removeprefix("Promised: ") for note in found["notes"] if note.startswith("Promised: "))
+    rows: list[Row] = []
+    for entry in found["thresholds"]:
+        what, at_most, middle, holds = _held(entry)
+        rows += [(bench, what, f"at most {at_most}", middle)] if holds == _BROKEN else []
+    for extra in found.get("tables", ()):
+        for row in extra["rows"]:
+            cells = dict(zip(extra["heads"], row, strict=True))
+            if cells.pop(_HOLDS, None) == _BROKEN:
+                measured = ", ".join(f"{head} {cell}" for head, cell in [*cells.items()][1:])
+                rows.append((bench, row[0], promised or MISSING, measured))
+    for case in found.get("cases", ()):
+        for way, by_mode in case["verdicts"].items():
+            rows += [
+                (bench, f"{case['name']}, {way} / {mode}: weights", "the same", "**others**")
+                for mode, verdict in by_mode.items()
+                if verdict["identical_weights"] is False
+            ]
+    return rows or ([] if found["passed"] else [(bench, "its section says what", promised or MISSING, MISSING)])
+
+
 def ratios(results: Sequence[tuple[str, Document]]) -> str:
-    """One table of all medians of hybrid / baseline; an older result has a star."""
-    rows = [
-        (
-            f"[{found['bench']}](results/{name}), {found['scale']}: {case['name']}{'*' if _is_older(found) else ''}",
-            way,
-            mode,
-            *(_middle(verdict[figure]) for figure in _FIGURE_NAMES),
-            _SAME[verdict["identical_weights"]],
-        )
-        for name, found in results
-        for case in found.get("cases", ())
-        for way, by_mode in case["verdicts"].items()
-        for mode, verdict in by_mode.items()
-    ]
-    return table(_RATIO_HEADS, rows) if rows else ""
+    """One table of all medians of hybrid / baseline, complete results first; an older result has a star."""
+    rows, notes = [], dict[str, None]()
+    for name, found in sorted(results, key=lambda one: not one[1]["complete"]):
+        bench = f"[{found['bench']}](results/{name}), {found['scale']}"
+        for case in found.get("cases", ()):
+            for way, by_mode in case["verdicts"].items():
+                for mode, verdict in by_mode.items():
+                    repeats = min(case["hybrids"][way]["repeats"], case["baselines"][mode]["repeats"])
+                    figures = (_or_withheld(_middle(verdict[figure]), verdict, figure) for figure in _FIGURE_NAMES)
+                    star = "*" if _is_older(found) else ""
+                    same = _SAME[verdict["identical_weights"]]
+                    rows.append((f"{bench}: {case['name']}{star}", way, mode, str(repeats), *figures, same))
+                    notes |= dict.fromkeys(f"- {bench}: {reason}." for reason in _reasons(verdict))
+        if not found["complete"] and found.get("cases"):
+            asked = _counted(found["repeats_asked"], "repeat")
+            notes[f"- {bench}: cut off after {found['repeats']} of {asked}; one repeat is no median."] = None
+    return "\n\n".join([table(_RATIO_HEADS, rows, texts=3), "\n".join(notes)]).rstrip() if rows else ""
 
 
 def _middle(figures: Figures) -> str:
     return f"{median(figures):.2f}" if figures else MISSING
+
+
+def _or_withheld(text: str, verdict: Document, figure: str) -> str:
+    """`withheld` for a figure that is missing for a reason."""
+    withheld = verdict["withheld_because"] or _not_compared(verdict, figure)
+    return WITHHELD if text == MISSING and withheld else text
+
+
+def _reasons(verdict: Document) -> list[str]:
+    """Why figures of a verdict are withheld."""
+    if verdict["withheld_because"]:
+        return [verdict["withheld_because"]]
+    return [reason for figure in _FIGURE_NAMES for reason in _not_compared(verdict, figure)]
+
+
+def _not_compared(verdict: Document, figure: str) -> list[str]:
+    return [note for note in verdict.get("notes", ()) if note.startswith(f"{_FIGURE_NAMES[figure]} is not compared: ")]
 
 
 def _is_older(found: Document) -> bool:
@@ -143,7 +204,7 @@ def section(file: str, found: Document, figures: Sequence[paper.Figure]) -> str:
     for extra in found.get("tables", ()):
         parts += [extra["title"], table(extra["heads"], extra["rows"])]
     if found["thresholds"]:
-        parts.append(table(("promised", "at most", "median", "holds"), [_held(entry) for entry in found["thresholds"]]))
+        parts.append(table(("promised", "at most", "median", _HOLDS), [_held(entry) for entry in found["thresholds"]]))
     printed = paper.rows(figures, found["bench"])
     if printed:
         parts.append(f"What the paper prints (from [{paper.FIGURES.name}]({_CODE}{paper.FIGURES.name})):")
@@ -185,12 +246,17 @@ def _case(case: Document) -> list[str]:
         for mode, verdict in by_mode.items()
     ]
     parts.append(table(_VERDICT_HEADS, [_verdict(name, verdict) for name, verdict in verdicts]))
-    parts += [f"Withheld, {name}: {v['withheld_because']}." for name, v in verdicts if v["withheld_because"]]
+    reasons: dict[str, list[str]] = {}
+    for name, verdict in verdicts:
+        for reason in _reasons(verdict):
+            reasons.setdefault(reason, []).append(name)
+    for reason, names in reasons.items():
+        parts.append(f"Withheld, {'all' if 1 < len(verdicts) == len(names) else ', '.join(names)}: {reason}.")
     if len(case["submodels"]) <= 8:
         rows = [
             _part(f"{arm}, {name}", part) for arm, found in arms.items() for name, part in found["submodels"].items()
         ]
-        parts.append(table(_PART_HEADS, rows))
+        parts += ["<details><summary>Each sub-model</summary>", table(_PART_HEADS, rows), "</details>"]
     return parts
 
 
@@ -233,7 +299,8 @@ def _arm(name: str, arm: Document, *, pages: bool, loaders: bool) -> Sequence[st
 
 
 def _verdict(name: str, verdict: Document) -> Sequence[str]:
-    return (name, *(ratio(verdict[figure]) for figure in _FIGURE_NAMES), _SAME[verdict["identical_weights"]])
+    figures = (_or_withheld(ratio(verdict[figure]), verdict, figure) for figure in _FIGURE_NAMES)
+    return (name, *figures, _SAME[verdict["identical_weights"]])
 
 
 def _part(name: str, part: Document) -> Sequence[str]:
@@ -245,4 +312,4 @@ def _held(entry: Document) -> Sequence[str]:
     way = f", {entry['hybrid']}" if "hybrid" in entry else ""  # older results name none
     what = f"{entry['case']}{way}: {_FIGURE_NAMES.get(entry['figure'], entry['figure'])} against {entry['against']}"
     median = MISSING if entry["median"] is None else f"{entry['median']:.2f}"
-    return (what, f"{entry['at_most']:.2f}", median, {True: "yes", False: "**no**", None: MISSING}[entry["holds"]])
+    return (what, f"{entry['at_most']:.2f}", median, _SAME[entry["holds"]])

@@ -173,6 +173,8 @@ def described(found: Mapping[str, Found]) -> dict[str, Any]:
             "Rates per second are of that machine at that moment: compare them with each other alone.",
             "Ended runs have three sub-models, 14 events, 3 attempts, 9 uses of files, a command, a draft and three "
             "lines of the audit log each, and files on the disk; one has curves.",
+            f"Promised: a page drawn again costs at most {MOST_GROWTH:g} times as much with most ended runs as with "
+            "least.",
         ],
         "tables": tables,
         "measured": {database: asdict(one) for database, one in found.items()},
@@ -183,10 +185,10 @@ def _tables(database: str, one: Found) -> Iterator[dict[str, Any]]:
     sizes = sorted(next(iter(one.history.values())))
     yield _table(
         f"{database}: a page drawn again, by the number of ended runs (CPU ms):",
-        ("page", *(f"{size:,}" for size in sizes), "growth, drawn by turns", "statements"),
+        ("page", *(f"{size:,}" for size in sizes), "growth, drawn by turns", "statements", "holds"),
         [
             (name, *(f"{ms:.0f}" for ms in page["cpu_ms"].values()), f"{page['growth']:.2f}",
-             str(list(page["statements"].values())[-1]))
+             str(list(page["statements"].values())[-1]), "yes" if page["growth"] <= MOST_GROWTH else "**no**")
             for name, page in one.pages.items()
         ],
     )  # fmt: skip

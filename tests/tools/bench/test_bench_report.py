@@ -42,7 +42,9 @@ def test_gains_losses_and_ties_are_told_in_equal_words() -> None:
     assert ratio([0.4, 0.5]) == "0.45 (0.40 to 0.50), less"
     assert ratio([1.2, 1.4]) == "1.30 (1.20 to 1.40), more"
     assert ratio([0.9, 1.1]) == "1.00 (0.90 to 1.10), no difference beyond the spread"
-    assert ratio([1.0]) == "1.00, no difference beyond the spread"
+    assert ratio([1.0]) == "1.00, no difference"
+    assert ratio([0.996, 0.999]) == "1.00, no difference"
+    assert ratio([0.98, 0.999]) == "0.99 (0.98 to 1.00), less"
     assert ratio(None) == seconds(None) == memory(None) == "not available"
 
 
@@ -60,7 +62,8 @@ def test_a_section_names_its_file_command_commit_and_machine() -> None:
 
 
 def test_tables_are_put_between_the_markers() -> None:
-    lead = f"# Before\n{report.RATIOS_BEGIN}\nearlier\n{report.RATIOS_END}\n"
+    top = f"# Before\n{report.PROMISES_BEGIN}\nearlier\n{report.PROMISES_END}\n"
+    lead = f"{top}{report.RATIOS_BEGIN}\nearlier\n{report.RATIOS_END}\n"
     page = f"{lead}{report.BEGIN}\nearlier\n{report.END}\nafter\n"
     made = report.with_results(page, [("tiny-cpu.json", FOUND)], ())
     assert made.startswith("# Before\n")
@@ -68,11 +71,46 @@ def test_tables_are_put_between_the_markers() -> None:
     assert "earlier" not in made
     leading = made.partition(report.RATIOS_END)[0]
     assert (
-        "| [tiny](results/tiny-cpu.json), cpu: two | fcfs | concurrent | 0.50 | 1.30 | 0.95 | 1.00 | yes |" in leading
+        "| [tiny](results/tiny-cpu.json), cpu: two | fcfs | concurrent | 2 | 0.50 | 1.30 | 0.95 | 1.00 | yes |"
+        in leading
     )
+    assert "cpu: cut off after 2 of 3 repeats; one repeat is no median." in leading
+    assert "All promises of the benches on this page hold." in leading
     assert report.with_results(made, [("tiny-cpu.json", FOUND)], ()) == made
     with pytest.raises(ValueError, match="no lines"):
         report.with_results("# Another page", [], ())
+
+
+def test_complete_results_come_first() -> None:
+    whole = FOUND | {"bench": "whole", "repeats": 3, "complete": True}
+    text = report.ratios([("tiny-cpu.json", FOUND), ("whole-cpu.json", whole)])
+    assert text.index("[whole]") < text.index("[tiny]")
+
+
+def test_a_promise_that_does_not_hold_stands_at_the_top() -> None:
+    worse = result.document(SCENARIO, measured(memory_ratio=0.95), ASKED, 2)
+    text = report.promises([("tiny-cpu.json", FOUND), ("worse-cpu.json", worse | {"bench": "worse"})])
+    assert (
+        "| [worse](results/worse-cpu.json), cpu | two, fcfs: memory against concurrent | at most 0.90 | 0.95 |" in text
+    )
+    assert "tiny" not in text
+    rows = [("a", "3 ms", "**no**"), ("b", "1 ms", "yes")]
+    told = {"title": "Steps:", "heads": ("step", "median", "holds"), "rows": rows}
+    tables = FOUND | {"passed": False, "tables": [told], "notes": ["Promised: at most 2 ms."]}
+    text = report.promises([("tiny-cpu.json", tables)])
+    assert text.splitlines()[-1] == "| [tiny](results/tiny-cpu.json), cpu | a | at most 2 ms. | median 3 ms |"
+    silent = report.promises([("tiny-cpu.json", FOUND | {"passed": False})])
+    assert "its section says what" in silent
+
+
+def test_a_figure_that_is_withheld_has_its_reason() -> None:
+    reason = "mean turnaround is not compared: the hybrid waited"
+    (case,) = FOUND["cases"]
+    verdict = case["verdicts"]["fcfs"]["concurrent"] | {"mean_turnaround": None, "notes": [reason]}
+    found = FOUND | {"cases": [case | {"verdicts": {"fcfs": {"concurrent": verdict}}}]}
+    for text in (report.section("tiny-cpu.json", found, ()), report.ratios([("tiny-cpu.json", found)])):
+        assert "| withheld |" in text
+        assert f"{reason}." in text
 
 
 def test_the_paper_stands_beside_what_repeats_it() -> None:
