@@ -62,6 +62,8 @@ def chaos(
         "command": f"python -m tools.chaos {'--pooled ' * pooled}{f'--cluster --database {database.value} ' * cluster}"
         f"--kills {kills} --seed {seed} --rounds {rounds} --processes {processes}"
         + ("" if minutes is None else f" --minutes {minutes:g}"),
+        "kills_asked": kills,
+        "limit_minutes": minutes,
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),

@@ -91,22 +91,23 @@ def result_rows(found: Document) -> list[Row]:
         *(_cluster_rows(found["cluster"]) if "cluster" in found else []),
         ("trainings, each with faults throughout", f"{found['exercises']:,}", ""),
         ("trainings that completed without help", f"{found['recovered']:,}", "all"),
-        ("acknowledged commands lost", f"{commands['lost']} of {commands['acknowledged']:,}", "0"),
+        ("acknowledged commands lost", _of(commands["lost"], commands["acknowledged"]), "0"),
         ("commands that took effect twice", f"{commands['applied_twice']}", "0"),
-        ("steps counted twice", f"{steps['twice']} of {steps['counted']:,}", "0"),
-        ("steps missing", f"{steps['missing']} of {steps['counted']:,}", "0"),
-        ("steps with another loss", f"{steps['other_losses']} of {steps['counted']:,}", "0"),
-        ("unreadable stores", f"{stores['unreadable']} of {stores['checked']:,}", "0"),
-        (
-            "sub-models with other bits than without faults",
-            f"{submodels['other_bits']} of {submodels['trained']:,}",
-            "0",
-        ),
-        ("damaged checkpoints that no event reports", f"{damaged['untold']} of {damaged['damaged']:,}", "0"),
-        ("broken downloads", f"{downloads['broken']} of {downloads['made']:,}", "0"),
+        ("steps counted twice", _of(steps["twice"], steps["counted"]), "0"),
+        ("steps missing", _of(steps["missing"], steps["counted"]), "0"),
+        ("steps with another loss", _of(steps["other_losses"], steps["counted"]), "0"),
+        ("unreadable stores", _of(stores["unreadable"], stores["checked"]), "0"),
+        ("sub-models with other bits than without faults", _of(submodels["other_bits"], submodels["trained"]), "0"),
+        ("damaged checkpoints that no event reports", _of(damaged["untold"], damaged["damaged"]), "0"),
+        ("broken downloads", _of(downloads["broken"], downloads["made"]), "0"),
         ("unplanned deaths of processes", f"{found['unplanned_deaths']}", "0"),
         ("clock jumps, up to 12 h forwards or backwards", f"{found['clock_jumps']:,}", ""),
     ]
+
+
+def _of(bad: int, tried: int) -> str:
+    """How many of those that were tried broke a promise: nothing tried keeps none."""
+    return f"{bad} of {tried:,}" if tried else "not tried"
 
 
 def _pooled_rows(pooled: Mapping[str, int]) -> list[Row]:
@@ -115,13 +116,13 @@ def _pooled_rows(pooled: Mapping[str, int]) -> list[Row]:
         ("hybrids that trained them", f"{pooled['hybrids']:,}", ""),
         ("hybrids that trained submissions of several people", f"{pooled['shared_hybrids']:,}", ""),
         ("times that a sub-model left a hybrid before its end", f"{pooled['moves']:,}", ""),
-        ("submissions left behind", f"{pooled['left_behind']} of {pooled['submissions']:,}", "0"),
+        ("submissions left behind", _of(pooled["left_behind"], pooled["submissions"]), "0"),
         ("contradictions between hybrids, runs and sub-models", f"{pooled['contradictions']}", "0"),
     ]
 
 
 def _cluster_rows(cluster: Mapping[str, Any]) -> list[Row]:
-    lasting, double = cluster["lasting"], f"{cluster['double_claims']} of {cluster['claims']:,}"
+    lasting, double = cluster["lasting"], _of(cluster["double_claims"], cluster["claims"])
     return [
         *((LASTING[kind], f"{lasting[kind]:,}", "") for kind in LASTING if lasting[kind]),
         ("processes that ended because they had lost their hybrid or the store", f"{cluster['gave_up']:,}", ""),
@@ -162,13 +163,20 @@ def markdown(found: Document) -> str:
     parts = [
         f"`{found['command']}` of commit `{commit}` on {found['date']} took {found['elapsed_s']:.0f} s on"
         f" {machine['cpu']}, {machine['cores']} cores, {machine['os']}, Python {machine['python']},"
-        f" torch {machine['torch']}, SQLite {machine['sqlite']}. {verdict}",
+        f" torch {machine['torch']}, SQLite {machine['sqlite']}. {verdict}{_cut_off(found)}",
         _table(RESULT_HEADS, result_rows(found)),
         _table(TIME_HEADS, time_rows(found)),
         _table(FAULT_HEADS, fault_rows(found)),
         *(f"- {problem}" for problem in found["problems"]),
     ]
     return "\n\n".join(parts)
+
+
+def _cut_off(found: Document) -> str:
+    asked, minutes = found.get("kills_asked"), found.get("limit_minutes")
+    if asked is None or minutes is None or found["kills"] >= asked:
+        return ""
+    return f" It was asked for {asked:,} kills; the limit of {minutes:g} minutes ended it after {found['kills']:,}."
 
 
 def markers(found: Document) -> tuple[str, str]:

@@ -57,6 +57,20 @@ def test_a_run_that_did_not_recover_is_a_failure_and_is_shown() -> None:
     assert "- exercise 1: lost" in report.markdown(failed)
 
 
+def test_what_was_not_tried_is_no_kept_promise() -> None:
+    rows = {row[0]: row[1] for row in report.result_rows(FOUND)}
+    assert rows["broken downloads"] == rows["damaged checkpoints that no event reports"] == "not tried"
+    assert rows["acknowledged commands lost"] == "0 of 5"
+
+
+def test_a_test_that_its_limit_ended_says_how_far_it_came() -> None:
+    told = "It was asked for 520 kills; the limit of 8 minutes ended it after 4."
+    short = report.document(OUTCOME, asked=ASKED | {"kills_asked": 520, "limit_minutes": 8.0}, elapsed_s=1)
+    assert told in report.markdown(short)
+    whole = report.document(OUTCOME, asked=ASKED | {"kills_asked": 4, "limit_minutes": 8.0}, elapsed_s=1)
+    assert "limit" not in report.markdown(whole)
+
+
 def test_the_table_is_put_between_the_markers() -> None:
     page = f"# Before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
     made = report.with_table(page, FOUND)
