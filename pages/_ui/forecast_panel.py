@@ -16,6 +16,8 @@ from unifiednn_core.views.runs import RunView
 _MADE = "forecast-made"
 SHOWN_FINISHES = 4
 """Most sub-models whose finish is in the table of policies; more have a table of their own."""
+MOST_BEST = 2
+"""With more policies that are best in a figure, none of them is marked: the figure decides nothing."""
 BASES: dict[Basis, str] = {
     "measured": "with the seconds of earlier trainings here",
     "timed": "with the steps that the check timed",
@@ -53,7 +55,8 @@ def draw(spec: RunSpec | None, policy: str | None = None) -> None:
 
 
 def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
-    told, least = figures.seconds_text(chosen), best(made)
+    told = figures.seconds_text(chosen)
+    least = {figure: names if len(names) <= MOST_BEST else frozenset() for figure, names in best(made).items()}
     turnaround, makespan, fairness, peak = map(tr, ("Mean turnaround", "Makespan", "Fairness", "Peak memory"))
     names = list(chosen.finish_s) if len(chosen.finish_s) <= SHOWN_FINISHES else []
     columns = [f"{name} " for name in names]  # a sub-model may be named like another column

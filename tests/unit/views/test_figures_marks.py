@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.views.reading import unpack
 from unifiednn_core.views.figures.marks import MAX_LINES, SIGNS, draw, gather, key
 from unifiednn_core.views.memory import Mark
 
@@ -29,12 +30,28 @@ def test_a_gathered_mark_says_how_many_and_when():
     assert first.text == "100 switches, 0.0 s to 1 min 39 s" and first.count == 100
 
 
+def test_signs_that_would_overlap_are_gathered_and_still_told():
+    near = [Mark(at_s, "load", None, f"load {at_s:g}") for at_s in (0.0, 0.1, 50.0)]
+    end = Mark(100.0, "end", None, "end")
+    first, second, last = gather([*near, end])
+    assert (first.text, first.count) == ("load 0; load 0.1", 2) and (second, last) == (near[2], end)
+    chain = [Mark(float(at), "checkpoint", None, "x") for at in range(1000)]
+    assert len(gather(chain)) > 50, "a row of near marks does not become one"
+
+
+def test_kinds_that_come_together_stand_in_two_rows():
+    traces, _ = draw([Mark(1.0, kind, None, "x") for kind in ("end", "separation", "switch", "load")])
+    rows = {trace["name"]: unpack(trace["y"])[0] for trace in traces}
+    assert rows["end"] == rows["load"] > rows["separation"] == rows["switch"]
+    assert all(trace["cliponaxis"] is False for trace in traces)
+
+
 def test_a_switch_gets_no_line_through_the_chart_and_too_many_of_a_kind_get_none():
     rare = [Mark(float(at), "checkpoint", None, "x") for at in range(MAX_LINES)]
     switches = [Mark(float(at), "switch", None, "x") for at in range(5)]
     traces, lines = draw([*rare, *switches])
     assert [trace["name"] for trace in traces] == ["switch", "checkpoint"] and len(lines) == MAX_LINES
-    assert draw([*rare, Mark(99.0, "checkpoint", None, "x")])[1] == []
+    assert draw([*rare, Mark(float(MAX_LINES), "checkpoint", None, "x")])[1] == []
 
 
 def test_marks_move_with_the_launch():

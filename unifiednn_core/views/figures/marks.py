@@ -12,19 +12,28 @@ MAX_OF_A_KIND = 120
 """Of a kind with more marks, neighbours are gathered."""
 MAX_LINES = 24
 """A kind with more marks has signs above the chart and no lines through it."""
-STRIP = (0.92, 1.0)
-"""Part of the chart's height that holds the signs."""
+NEAR = 0.015
+"""Signs of a kind that are nearer than this share of the time between all of them are gathered: they would overlap."""
+MAX_TEXTS = 3
+"""Most gathered marks that are told one by one."""
+STRIP = (0.8, 1.0)
+"""Part of the chart's height that holds the signs, in two rows."""
+UPPER = frozenset({"load", "end", "pause"})
+"""Kinds in the upper row; those that come at the same moments as others stand in the other one."""
 SIGNS = {"load": ("triangle-down", 7), "switch": ("line-ns", 6), "pause": ("square", 6),
          "checkpoint": ("diamond-tall", 7), "separation": ("triangle-up", 7), "end": ("x", 6)}  # fmt: skip
 GLYPHS = {"load": "▼", "switch": "|", "pause": "■", "checkpoint": "◆", "separation": "▲", "end": "✖"}
 
 
 def gather(marks: Sequence[Mark], limit: int = MAX_OF_A_KIND) -> list[Mark]:
-    """Marks in order of time; neighbours of a kind with more than `limit` are gathered into one mark."""
+    """Marks in order of time; neighbours of a kind that are near, or more than `limit`, are gathered into one mark."""
     moments: list[Mark] = []
+    times_s = [mark.at_s for mark in marks]
+    near_s = NEAR * (max(times_s, default=0.0) - min(times_s, default=0.0))
     for kind in SIGNS:
         own = sorted((mark for mark in marks if mark.kind == kind), key=lambda mark: mark.at_s)
-        moments += own if len(own) <= limit else _bins(own, limit)
+        own = own if len(own) <= limit else _bins(own, limit)
+        moments += own if kind == "switch" else _apart(own, near_s)
     return sorted(moments, key=lambda moment: moment.at_s)
 
 
@@ -52,18 +61,31 @@ def _bins(own: Sequence[Mark], limit: int) -> list[Mark]:
     return [near[0] if len(near) == 1 else _gathered(near) for near in bins.values()]
 
 
+def _apart(own: Sequence[Mark], near_s: float) -> list[Mark]:
+    groups: list[list[Mark]] = []
+    for mark in own:
+        if groups and mark.at_s - groups[-1][0].at_s <= near_s:
+            groups[-1].append(mark)
+        else:
+            groups.append([mark])
+    return [near[0] if len(near) == 1 else _gathered(near) for near in groups]
+
+
 def _gathered(near: Sequence[Mark]) -> Mark:
-    first, last = near[0], near[-1]
+    first, last, count = near[0], near[-1], sum(mark.count for mark in near)
     what = "switches" if first.kind == "switch" else f"{first.kind}s"
-    text = f"{len(near)} {what}, {duration_text(first.at_s)} to {duration_text(last.at_s)}"
-    return Mark((first.at_s + last.at_s) / 2, first.kind, None, text, len(near))
+    text = f"{count} {what}, {duration_text(first.at_s)} to {duration_text(last.at_s)}"
+    if count <= MAX_TEXTS:
+        text = "; ".join(dict.fromkeys(mark.text for mark in near))
+    return Mark((first.at_s + last.at_s) / 2, first.kind, None, text, count)
 
 
 def _signs(kind: str, own: Sequence[Mark]) -> Trace:
     symbol, size = SIGNS[kind]
     colour, width = (FAINT, 1) if kind == "switch" else (TEXT, 0)
-    return scatter([moment.at_s for moment in own], [0.0] * len(own), "markers") | {
-        "yaxis": "y2", "name": tr(kind), "showlegend": False,
+    row = 0.5 if kind in UPPER else -0.5
+    return scatter([moment.at_s for moment in own], [row] * len(own), "markers") | {
+        "yaxis": "y2", "name": tr(kind), "showlegend": False, "cliponaxis": False,
         "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": width, "color": FAINT}},
         "customdata": [as_label(moment.text) for moment in own], "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip

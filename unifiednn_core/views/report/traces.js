@@ -139,6 +139,12 @@ function isLog(chart, values, choices) {
   return choices.scale === "log" || (values[0] > 0 && values[values.length - 1] > LOG_FROM * values[0]);
 }
 
+// Powers of ten in a range of logarithms, by default in that of all values. With two and more only they have labels.
+function decades(range, values) {
+  const [low, high] = range ?? [values.find((value) => value > 0), values[values.length - 1]].map(Math.log10);
+  return Math.floor(high) - Math.ceil(low) + 1;
+}
+
 // The whole range by itself; that of the values in sight where something is zoomed, singled out or an outlier.
 function yAxis(chart, layout, values, log, choices, zoom) {
   const axis = { ...layout.yaxis, uirevision: choices.zooms };
@@ -152,6 +158,7 @@ function yAxis(chart, layout, values, log, choices, zoom) {
     axis.range = [scaled[0] - room, scaled[1] + room];
   }
   if (axis.range) axis.autorange = false;
+  if (log && decades(axis.range, values) > 1) axis.dtick = 1;
   return axis;
 }
 
