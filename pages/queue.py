@@ -51,7 +51,7 @@ def draw(_live: bool) -> None:
     line, hybrids = service.queue.line(), service.queue.hybrids()
     devices, pooling = service.devices.devices(), service.queue.pooling()
     actions.show_refusals()
-    note = f"{tr('One line for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
+    note = f"{tr('One queue for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
     st.html(markup.title(tr("Queue"), markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
     hosts = service.devices.hosts()
@@ -64,7 +64,7 @@ def draw(_live: bool) -> None:
         st.html(markup.small(tr(NOTHING_TRAINS)))
     for hybrid in hybrids:
         hybrid_card.draw(hybrid, key="queue")
-    st.html(markup.section(tr("The line"), tr("the first starts first; move what is urgent")))
+    st.html(markup.section(tr("Queue"), tr("the first starts first; move what is urgent")))
     _line(line)
 
 
@@ -167,7 +167,7 @@ def _limits() -> None:
     known = devices[name].limit_bytes
     shown = None if known is None else known / GIB
     typed = st.number_input(
-        tr("Most (GiB)"), 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder=tr("all"), help=tr(LIMIT_HELP)
+        tr("Limit (GiB)"), 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder=tr("all"), help=tr(LIMIT_HELP)
     )
     if st.button(tr("Set limit"), key="limit-save", icon=":material/check:"):
         limit_bytes = known if typed == shown else None if typed is None else round(typed * GIB)

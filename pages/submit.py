@@ -172,7 +172,7 @@ def _own() -> None:
     """What waits or trains already."""
     going = [run for run in frame.service().runs.current() if run.shared and run.state not in ENDED]
     if going:
-        st.html(markup.section(tr("In line and training"), wording.count_text(len(going), "submission")))
+        st.html(markup.section(tr("Queued and training"), wording.count_text(len(going), "submission")))
         run_lists.draw_runs(going, key="going")
 
 

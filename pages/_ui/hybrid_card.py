@@ -10,7 +10,7 @@ from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
 
-NAME_WIDTH_PX = 180
+NAME_WIDTH_PX = 220
 QUEUE_PAGE = "pages/queue.py"
 
 
@@ -54,10 +54,10 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
                     st.html(_cells(member))
 
 
-def run_link(name: str, run_id: str) -> None:
-    """Draw a name that opens its run."""
-    query = {"run": run_id}
-    st.page_link(actions.RUN_PAGE, label=wording.plain(name), query_params=query, width=NAME_WIDTH_PX)
+def run_link(name: str, run_id: str, kind: str = "") -> None:
+    """Draw a name that opens its run, and its kind, if it has one."""
+    label = " · ".join(filter(None, (wording.plain(name), kind)))
+    st.page_link(actions.RUN_PAGE, label=label, query_params={"run": run_id}, width=NAME_WIDTH_PX)
 
 
 def _name(hybrid: ListedHybrid) -> str:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from pages._ui import actions, arms, frame, hybrid_card, signed_in
 from unifiednn_core.base.texts import tr
+from unifiednn_core.spec.run import ALL_BASELINES
 from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.hybrids import LineEntry, ListedHybrid
 from unifiednn_core.views.runs import RunView
@@ -26,7 +27,7 @@ def draw(line: Sequence[LineEntry], runs: Mapping[str, RunView], *, key: str) ->
             row = f"row-{key}-{entry.run_id}-{'-'.join(entry.submodels[:1])}"
             with st.container(horizontal=True, vertical_alignment="center", key=row):
                 st.html(f"<b>{entry.place}</b>", width=PLACE_WIDTH_PX)
-                hybrid_card.run_link(entry.name, entry.run_id)
+                hybrid_card.run_link(entry.name, entry.run_id, _kind(entry))
                 st.html(_cells(entry))
                 if entry.run_id in drawn:  # another network of the same run
                     continue
@@ -38,11 +39,21 @@ def draw(line: Sequence[LineEntry], runs: Mapping[str, RunView], *, key: str) ->
                             _moves(entry, last, key)
                         if entry.run_id in runs:
                             able = arms.fitting(runs[entry.run_id]).actions
-                            actions.state_buttons(entry.run_id, entry.name, able, look="icon")
+                            actions.state_buttons(entry.run_id, _name(entry), able, look="icon")
+
+
+def _kind(entry: LineEntry) -> str:
+    """Kind of a baseline, which is named like its hybrid; empty for a hybrid."""
+    return tr("{mode} baseline", mode=tr(entry.mode)) if entry.mode in ALL_BASELINES else ""
+
+
+def _name(entry: LineEntry) -> str:
+    """Name of the run for its buttons, with the kind of a baseline."""
+    return f"{entry.name} {_kind(entry)}".rstrip()
 
 
 def _moves(entry: LineEntry, last: int, key: str) -> None:
-    name, place = wording.plain(entry.name), entry.place
+    name, place = wording.plain(_name(entry)), entry.place
     for to, icon, label in (
         (1, "vertical_align_top", tr("Run {name} next", name=name)),
         (place - 1, "arrow_upward", tr("Move {name} up", name=name)),
@@ -52,7 +63,7 @@ def _moves(entry: LineEntry, last: int, key: str) -> None:
         if actions.icon_button(label, icon, f"{key}-{icon}-{entry.run_id}", disabled=off):
             _move(entry.run_id, to)
     with st.popover(tr("Place of {name}", name=name), icon=":material/swap_vert:", type="tertiary"):
-        to = st.number_input(tr("Place in line"), 1, last, place, key=f"{key}-place-{entry.run_id}-{place}")
+        to = st.number_input(tr("Place in the queue"), 1, last, place, key=f"{key}-place-{entry.run_id}-{place}")
         if st.button(tr("Move"), key=f"{key}-move-{entry.run_id}", type="primary"):
             _move(entry.run_id, int(to))
 

@@ -13,7 +13,7 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.report import selection
 from unifiednn_core.views.runs import RunView
-from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, merged
+from unifiednn_core.views.side_by_side import FEWEST, MOST, Side, counted, merged
 
 OFFERED = 200
 """Runs that can be chosen here: the browser gets the names of all of them, and of their sub-models."""
@@ -48,7 +48,7 @@ def draw(refs: Sequence[str]) -> None:
 def _draw(refs: Sequence[str], _live: bool) -> None:
     sides = frame.service().comparisons.side_by_side(refs)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.title(tr("Side by side"), markup.note(wording.count_text(len(sides), "run"))))
+        st.html(markup.title(tr("Side by side"), markup.note(counted(sides))))
         if signed_in.may("side_by_side_report"):
             query = urlencode({REFS: ",".join(refs)})
             for kind, (label, tip) in KINDS.items():

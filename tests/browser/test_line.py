@@ -47,7 +47,7 @@ def test_the_line_is_moved_and_addresses_and_connections_that_fail_say_so(page: 
     expect_line(page, "gamma", "alpha", "beta")
     assert line_of(server.home) == ["gamma", "alpha", "beta"]
     page.get_by_role("button", name="Place of gamma").click()
-    place = page.get_by_role("spinbutton", name="Place in line")
+    place = page.get_by_role("spinbutton", name="Place in the queue")
     place.fill("3")
     place.press("Enter")
     page.get_by_role("button", name="Move", exact=True).click()

@@ -78,8 +78,8 @@ def pieces(name: str) -> dict[str, str]:
     known, made, shared = card(name), policies(name), hybrid(name)
     numbers = {part: at for at, part in enumerate(made[0].finish_s)}
     entry = LineEntry(
-        run_id="r-1", name="demo", submodels=(f"lenet{name}",), owner=f"ada{name}", place=1, asked=f"cuda:1{name}",
-        submitted_at_s=0.0, waits_for=f"room{name}", starts_in_s=None, ends_in_s=None,
+        run_id="r-1", name="demo", mode="hybrid", submodels=(f"lenet{name}",), owner=f"ada{name}", place=1,
+        asked=f"cuda:1{name}", submitted_at_s=0.0, waits_for=f"room{name}", starts_in_s=None, ends_in_s=None,
     )  # fmt: skip
     run, pair = certified(name), sides(name)
     tables = (selection.figures_table, selection.settings_table, selection.machines_table, selection.weights_table)

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
+from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.devices import on_host
+from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.store.hosts import HostRow
 
 
@@ -159,3 +163,9 @@ def test_what_waits_is_moved_and_the_page_says_who_holds_the_device(open_page, b
     assert [entry.run_id for entry in busy.queue.line()] == before
     moves = [line.subject for line in busy.store.people.audit_log(9) if line.action == "move"]
     assert len(moves) == 4 and moves[1] == f"{HER_NEXT.run_id} to place 1"
+
+
+def test_a_baseline_that_waits_is_told_from_its_hybrid(open_page, service):
+    service.listed = [replace(queued(), run_id=f"r-{mode}", name="demo", mode=mode) for mode in ("hybrid", *BASELINES)]
+    links = [link.proto.label for link in open_page("queue").get("page_link")]
+    assert sorted(links) == ["demo", "demo · concurrent baseline", "demo · sequential baseline"]

@@ -37,7 +37,7 @@ def test_one_network_is_submitted_as_a_shared_run_and_its_page_opens(open_page, 
     assert (spec.hybrid, spec.device, spec.name, len(spec.submodels)) == ("shared", "auto", "lenet", 1)
     assert service.drafts == {}, "it is no draft any more"
     words = text_of(app)
-    assert "In line" in words and "number 2" in words, "one run of the seed waits before it"
+    assert "In the queue" in words and "number 2" in words, "one run of the seed waits before it"
     assert "in shared hybrids" in words
 
 

@@ -309,7 +309,8 @@ def _cautions(
     ratios: Mapping[str, Spread | None], hybrid: Arm, baseline: Arm, environment: Mapping[str, object]
 ) -> Iterable[str]:
     if _queued(hybrid):
-        yield "mean turnaround is not compared: the hybrid waited for the device, which counts for it alone"
+        waited = f"the hybrid waited for the device for more than {100 * QUEUED_SHARE:.0f} % of its turnaround"
+        yield f"mean turnaround is not compared: {waited}, which counts for it alone"
     for name, ratio in ratios.items():
         if ratio is not None and len(ratio.values) > 1 and ratio.low < 1 < ratio.high:
             yield f"{name}: some repeats are above 1 and some below, so there is no clear difference"
@@ -322,7 +323,7 @@ def _cautions(
         ours, theirs = hybrid.others_share.median, baseline.others_share.median
         if abs(ours - theirs) > OTHER_WORK:
             used = f"{100 * ours:.0f} % of the processors during the hybrid and {100 * theirs:.0f} %"
-            yield f"other work used {used} during {baseline.mode}, so the times are not of one machine"
+            yield f"other work used {used} during {baseline.mode}, so the times cannot be compared"
     yield from _unfair(hybrid, baseline, environment)
 
 

@@ -163,6 +163,7 @@ def _entry(run: RunRow, parts: Sequence[SubModelRow], place: int, outlook: Outlo
     return LineEntry(
         run_id=run.id,
         name=run.name,
+        mode=run.mode,
         submodels=tuple(row.name for row in still),
         owner=still[0].owner if names_people else "",
         place=place,

@@ -34,7 +34,7 @@ def memory(card: DeviceCard) -> str:
     free = tr("{size} free", size=memory_text(card.free_bytes))
     if card.own_bytes is None or card.others_bytes is None:
         return f"{tr('about {size} in use', size=memory_text(card.used_bytes))}, {free}"
-    own = tr("{size} ours", size=memory_text(card.own_bytes)) if card.own_bytes else tr("nothing ours")
+    own = tr("{size} ours", size=memory_text(card.own_bytes)) if card.own_bytes else tr("0 MiB ours")
     return f"{own}, {tr('{size} others', size=memory_text(card.others_bytes))}, {free}"
 
 

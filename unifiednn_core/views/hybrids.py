@@ -30,6 +30,8 @@ class LineEntry:
     run_id: str
     name: str
     """Of the run."""
+    mode: str
+    """`hybrid`, or the kind of baseline."""
     submodels: tuple[str, ...]
     owner: str
     """"" if that is withheld."""

@@ -10,6 +10,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import techniques
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.times import mean_turnaround_s
+from unifiednn_core.views.wording import count_text
 
 FEWEST, MOST = 2, 6
 OTHER_WORK = 0.1
@@ -46,19 +47,40 @@ class Figure:
     title: str
     values: tuple[float | None, ...]
     write: Callable[[float], str]
+    points: bool = False
+    """Whether values are shares, whose differences are percentage points."""
 
     def texts(self) -> tuple[str, ...]:
         """Each value with its difference from the first."""
         first = self.values[0]
-        shown = []
-        for place, value in enumerate(self.values):
-            text = "-" if value is None else self.write(value)
-            if place and first and value is not None:
-                change = 100 * (value / first - 1)
-                sign = "+" if change > 0 else "\N{MINUS SIGN}"
-                text += f" ({sign}{abs(change):.0f} %)" if abs(change) >= 0.5 else " (equal)"
-            shown.append(text)
-        return tuple(shown)
+        return tuple(
+            "-" if value is None else self.write(value) + (self._beside(first, value) if place else "")
+            for place, value in enumerate(self.values)
+        )
+
+    def _beside(self, first: float | None, value: float) -> str:
+        if value == first:
+            return f" ({tr('equal')})"
+        if first is None or not (first or self.points):
+            return ""
+        change = 100 * (value - first) if self.points else 100 * (value / first - 1)
+        size = abs(change)
+        many = f"{size:.1f}" if self.points or size < 1 else f"{size:.0f}"
+        sign = "+" if change > 0 else "\N{MINUS SIGN}"
+        shown = "< 0.1" if many == "0.0" else f"{sign}{many}"
+        return f" ({tr('{change} points', change=shown) if self.points else f'{shown} %'})"
+
+
+def counted(sides: Sequence[Side]) -> str:
+    """What they are: runs, sub-models of one run or of several, or both."""
+    count, runs = len(sides), len({side.view.run_id for side in sides})
+    if all(side.alone for side in sides):
+        if runs == 1:
+            return tr("{count} sub-models of one run", count=count)
+        return tr("{count} sub-models of {runs} runs", count=count, runs=runs)
+    if any(side.alone for side in sides):
+        return tr("{count} runs and sub-models", count=count)
+    return count_text(count, "run")
 
 
 def labels(named: Sequence[tuple[str, str, str | None]]) -> tuple[str, ...]:
@@ -111,11 +133,12 @@ def figures(sides: Sequence[Side]) -> list[Figure]:
             "Best test accuracy",
             tuple(max((y for y in found if y is not None), default=None) for found in accuracies),
             percent_text,
+            points=True,
         ),
         Figure(
             "Lowest training loss, last epoch", tuple(min(known, default=None) for known in losses), "{:.4g}".format
         ),
-        Figure("Other work on the processors", tuple(view.others_share for view in views), percent_text),
+        Figure("Other work on the processors", tuple(view.others_share for view in views), percent_text, True),
     ]
     return [figure for figure in found if any(value is not None for value in figure.values)]
 

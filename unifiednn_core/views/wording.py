@@ -56,7 +56,7 @@ VERBS = {
     Event.RETRY: ("Retry", "replay"),
 }
 """Label and Material symbol of each action on a run or a sub-model."""
-TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job", "srtf": "Shortest left",
+TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job", "srtf": "Shortest remaining time",
           "las": "Least served"}  # fmt: skip
 """Titles of kinds of events and of policies; every other name is its own title."""
 
@@ -103,7 +103,7 @@ def standing_words(run: RunView, part: SubModelView) -> StateWords:
         what = run.waits_for.rstrip(".")
         return _translated(WAITS)._replace(label=tr("Waits for {what}", what=what), sentence=tr(WAITS.sentence))
     if run.state is State.QUEUED and run.queue_position:
-        label = tr("Waits: place {place} in line", place=run.queue_position)
+        label = tr("Waits: place {place} in queue", place=run.queue_position)
         return StateWords(label, "schedule", "violet", tr("Its run starts when a device is free."))
     return state_words(part.state) if run.state is not State.RUNNING else _translated(WAITS)
 

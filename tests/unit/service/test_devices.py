@@ -140,7 +140,7 @@ def test_a_device_that_was_just_claimed_does_not_say_that_nothing_is_ours(here: 
     clock.advance(2)
     here.store.device_samples.write([{"device": "cuda:0", **USED, "own_bytes": 0}])
     [idle, _] = here.of(OPERATOR).devices.cards()
-    assert idle.own_bytes == 0 and "nothing ours" in device_text.memory(idle)
+    assert idle.own_bytes == 0 and "0 MiB ours" in device_text.memory(idle)
     add_run(here.store, "r")
     here.store.workers.claim("r", replace(BERTH, device="cuda:0"))
     [claimed, _] = here.of(OPERATOR).devices.cards()

@@ -13,6 +13,7 @@ from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
     Side,
     cautions,
+    counted,
     document,
     figures,
     labels,
@@ -83,6 +84,37 @@ def test_figures_say_how_they_differ_from_the_first(sides: list[Side]) -> None:
     assert by_title["Peak memory"][1] == "-"
 
 
+def test_only_equal_values_are_equal_and_accuracy_differs_in_points(sides: list[Side]) -> None:
+    part = fake_arms.hybrid().submodels[0]
+
+    def trained(accuracy: float, makespan_s: float) -> Side:
+        one = replace(part, test_accuracy=accuracy, test_accuracy_curve=Series((1.0,), (accuracy,)))
+        return replace(sides[0], view=replace(sides[0].view, submodels=(one,), makespan_s=makespan_s))
+
+    five = [
+        trained(0.983, 10),
+        trained(0.975, 10.03),
+        trained(0.981, 9.5),
+        trained(0.98301, 10.0001),
+        trained(0.983, 10),
+    ]
+    by_title = {figure.title: figure.texts() for figure in figures(five)}
+    accuracy, makespan = by_title["Best test accuracy"], by_title["Makespan"]
+    minus = "\N{MINUS SIGN}"
+    assert accuracy[:3] == ("98.3 %", f"97.5 % ({minus}0.8 points)", f"98.1 % ({minus}0.2 points)")
+    assert accuracy[3:] == ("98.3 % (< 0.1 points)", "98.3 % (equal)")
+    assert [text.partition(" (")[2] for text in makespan[1:]] == ["+0.3 %)", f"{minus}5 %)", "< 0.1 %)", "equal)"]
+
+
+def test_what_stands_side_by_side_is_counted_by_its_kind(sides: list[Side]) -> None:
+    one, two = sides
+    parts = [side(one.view, part.name, part.name) for part in one.view.submodels]
+    assert counted([one, two]) == "2 runs"
+    assert counted(parts[:2]) == "2 sub-models of one run"
+    assert counted([parts[0], side(two.view, "b", parts[1].label)]) == "2 sub-models of 2 runs"
+    assert counted([parts[0], two]) == "2 runs and sub-models"
+
+
 def test_the_best_accuracy_is_the_best_of_the_curve(sides: list[Side]) -> None:
     part = fake_arms.hybrid().submodels[0]
     worse = replace(part, test_accuracy=0.5, test_accuracy_curve=Series((1.0, 2.0, 3.0), (0.7, 0.9, 0.5)))
@@ -118,6 +150,11 @@ def test_what_makes_figures_differ_is_said_in_the_language_of_the_viewer(sides: 
         speak(ENGLISH)
     assert "Nicht alle sind beendet" in live and "Vorsicht" in live
     assert ">Fertig<" in table and "completed" not in table
+
+
+def test_weights_are_told_by_the_start_of_their_hash(sides: list[Side]) -> None:
+    table, [(_, [sha, *_]), *_] = selection.weights_table(sides), weights(sides)
+    assert f">{sha[:12]}…<" in table and f">{sha}<" not in table and f'title="sha256:{sha}"' in table
 
 
 def test_a_file_is_told_by_the_start_of_its_hash(sides: list[Side]) -> None:

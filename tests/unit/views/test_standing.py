@@ -71,7 +71,7 @@ def test_who_is_paused_or_has_ended_is_not_in_line_and_a_lost_policy_has_none() 
         ("running", "queued", False, LinePlace(3, 14, False, "why"), None, "Waits: turn 3 of 14"),
         ("running", "running", False, None, None, "Waits for its turn"),
         ("queued", "queued", False, None, "3.1 GiB on any H200", "Waits for 3.1 GiB on any H200"),
-        ("queued", "queued", False, None, None, "Waits: place 2 in line"),
+        ("queued", "queued", False, None, None, "Waits: place 2 in queue"),
         ("paused", "queued", False, None, None, "Paused"),
         ("running", "failed", False, None, None, "Failed"),
         ("starting", "queued", False, None, None, "Queued"),

@@ -154,8 +154,9 @@ def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
 def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
     if any(turn.share < 1 for turn in turns):
         return tr("{turns}, opacity is the share of time", turns=tr(SUBTITLES[mode]))
-    beside = any(turn.lane > 1 for turn in turns)
-    return tr("{turns}, paler beside the policy's choice", turns=tr(SUBTITLES[mode])) if beside else tr(SUBTITLES[mode])
+    if any(turn.lane > 1 for turn in turns):
+        return tr("{turns}; paler: runs beside the policy's choice", turns=tr(SUBTITLES[mode]))
+    return tr(SUBTITLES[mode])
 
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:

@@ -10,7 +10,7 @@ from unifiednn_core.views.figures.board import Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.schedule import schedule
 from unifiednn_core.views.figures.totals import totals
-from unifiednn_core.views.markup import Looks, bold, faint, mono, notice, small, table, text
+from unifiednn_core.views.markup import Looks, bold, faint, notice, small, table, text
 from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
 from unifiednn_core.views.wording import state_words
 
@@ -50,10 +50,9 @@ def weights_table(sides: Sequence[Side]) -> str:
     rows = weights(sides)
     if not rows:
         return small(tr("No two of them trained a sub-model of one name."))
-    shown = [(name, tuple(sha[:16] or "-" for sha in hashes)) for name, hashes in rows]
-    return _table(
-        tr("SHA-256 of the weights: the same bits have the same hash"), tr("Sub-model"), sides, shown, code=True
-    )
+    caption = tr("SHA-256 of the weights: the same bits have the same hash")
+    shown = [(name, tuple(f"{FILE}{sha}" if sha else "-" for sha in hashes)) for name, hashes in rows]
+    return _table(caption, tr("Sub-model"), sides, shown)
 
 
 def cautions_html(sides: Sequence[Side]) -> str:
@@ -76,12 +75,10 @@ def charts(sides: Sequence[Side]) -> list[Chart]:
     return [*curves, used, turns]
 
 
-def _table(
-    caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[str, Sequence[str]]], *, code: bool = False
-) -> str:
+def _table(caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
     columns = [f"{side.label} " for side in sides]  # a run may be named like the first column
     listed = [{head: name, **dict(zip(columns, values, strict=True))} for name, values in rows]
-    looks: Looks = {head: bold, **dict.fromkeys(columns, mono if code else _cell)}
+    looks: Looks = {head: bold, **dict.fromkeys(columns, _cell)}
     return table(caption, listed, looks)
 
 
