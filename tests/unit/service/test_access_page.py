@@ -10,8 +10,7 @@ TEXT = access_table.PAGE.read_text(encoding="utf-8")
 
 def test_the_page_has_the_table_of_permissions_as_it_is() -> None:
     assert access_table.page(TEXT) == TEXT, "python -m tests.unit.service.access_table --write"
-    table = TEXT.partition(access_table.BEGIN)[2].partition(access_table.END)[0]
-    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(PERMISSIONS)
+    assert sorted(access_table.named()) == sorted(PERMISSIONS), "each action stands behind one row"
 
 
 def test_the_settings_on_the_page_can_be_read() -> None:
