@@ -1,6 +1,5 @@
 """The user of the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
-import gc
 import json
 import threading
 import time
@@ -16,6 +15,7 @@ from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
+from unifiednn_core.base.garbage import collect_rarely
 from unifiednn_core.base.texts import tr
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
@@ -28,8 +28,6 @@ OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 a
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 HELD_S = 0.3
-GARBAGE = 20_000, 20, 20
-"""Thresholds of the collector: an update of a page makes thousands of objects and hardly any cycle."""
 _HELD = threading.local()
 PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
@@ -42,9 +40,7 @@ def opened() -> Service:
     """
     opened = Service.open()
     opened.start_supervisor()
-    gc.collect()
-    gc.freeze()  # imports: no collection visits them
-    gc.set_threshold(*GARBAGE)
+    collect_rarely()
     return opened
 
 

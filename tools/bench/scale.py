@@ -22,6 +22,7 @@ from tools.bench.scale_pages import Place
 from tools.bench.scale_reads import Cost
 from tools.bench.scale_store import Rate
 from tools.machine import ToolFailed
+from unifiednn_core.base.garbage import collect_rarely
 from unifiednn_core.base.paths import DATABASE_SETTING, Home
 from unifiednn_core.service.facade import Service
 
@@ -242,6 +243,7 @@ def _rate_row(name: str, rate: Rate) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as the server does
     kinds = {"SQLite": False, "PostgreSQL": True}
     asked = {name: measure(int(sys.argv[1]), postgresql=remote) for name, remote in kinds.items()}
     sys.stdout.write(json.dumps(described(asked)) + "\n")

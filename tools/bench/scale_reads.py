@@ -13,7 +13,7 @@ from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.machine.devices import Device
-from unifiednn_core.runtime.placing import collector_resting, fleet_of
+from unifiednn_core.runtime.placing import fleet_of
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
@@ -119,8 +119,7 @@ def _tick(service: Service) -> None:
 def _fleet(service: Service) -> Any:
     store = service.store
     budget = service._supervisor._budget
-    with collector_resting():  # as a supervisor does
-        return fleet_of(store, budget, service.clock, store.hybrids.listed(), store.workers.waiting())
+    return fleet_of(store, budget, service.clock, store.hybrids.listed(), store.workers.waiting())
 
 
 def _decide(view: FleetView, _service: Service) -> object:

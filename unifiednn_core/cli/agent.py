@@ -10,6 +10,7 @@ import typer
 
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.garbage import collect_rarely
 from unifiednn_core.base.paths import DATABASE_SETTING, DEVICES_SETTING, Home, cpu_devices, warm_start_is_on
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import refusing
@@ -57,6 +58,7 @@ def agent(join: Join, host: HostName = None, offer: Offered = None, until_idle: 
             Carrier(home, store, clock, host=name),
         )
         carrier.start()
+        collect_rarely()
         try:
             raise typer.Exit(Agent(store, supervisor, clock, until_idle).run(asked))
         finally:

@@ -1,8 +1,6 @@
 """From rows to what placement sees. `scheduling.placement` decides, the supervisor enacts."""
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
@@ -51,18 +49,6 @@ class Fleet:
     residents: Mapping[str, Resident] = field(default_factory=dict)
     """All that waits or is placed, with its run, by `RUN_ID/NAME`."""
     speeds: Seconds = field(default_factory=dict)
-
-
-@contextmanager
-def collector_resting() -> Iterator[None]:
-    """Let the garbage collector rest while a fleet is seen: it would look at the whole process because of many rows."""
-    enabled = gc.isenabled()  # if not, an outer one or another thread's ends the rest
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def fleet_of(

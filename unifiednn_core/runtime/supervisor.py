@@ -23,7 +23,7 @@ from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.host_lease import HostLease
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
-from unifiednn_core.runtime.placing import Fleet, Hybrids, collector_resting, fleet_of
+from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
@@ -136,8 +136,7 @@ class Supervisor:
         if renewed:
             self._judge_others()
         drains = self.lease.parks or (held and self._store.devices.drain())
-        with collector_resting():
-            self._look_at_line(drains=bool(drains))
+        self._look_at_line(drains=bool(drains))
 
     def _look_at_line(self, *, drains: bool) -> None:
         waiting = self._store.workers.waiting()
@@ -151,9 +150,8 @@ class Supervisor:
         others = self._store.is_remote or self._store.hosts.is_served(self._host)
         if self.lease.stands or not others:  # else this may be a command, with other devices, or on another machine
             self._look_at_devices()
-        with collector_resting():
-            hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
-            return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host)
+        hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host)
 
     def _free_bytes(self) -> dict[str, int | None]:
         return {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}

@@ -1,6 +1,5 @@
 """A run waits until there is memory for it, in words and figures, and holds up nobody on another device."""
 
-import gc
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,6 @@ from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight.estimate import predict
 from unifiednn_core.preflight.forecast import Forecast
 from unifiednn_core.runtime.admission import now_needed_bytes
-from unifiednn_core.runtime.placing import collector_resting
 from unifiednn_core.runtime.supervisor import NOTE_AGAIN_S, Supervisor
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
@@ -200,16 +198,3 @@ def test_a_device_that_cannot_be_asked_holds_nobody_back(store: Store, clock: Si
     add_predicted(store, "r")
     supervisor_of(store, launcher, clock, lambda device: Budget(None, None)).tick()
     assert launcher.started == ["r"]
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_rests_while_a_fleet_is_seen_and_is_then_as_it_was(enabled: bool) -> None:
-    before = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        with pytest.raises(KeyError), collector_resting(), collector_resting():
-            assert not gc.isenabled()
-            raise KeyError
-        assert gc.isenabled() == enabled
-    finally:
-        (gc.enable if before else gc.disable)()
