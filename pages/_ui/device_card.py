@@ -91,7 +91,7 @@ def _processes(others: Sequence[OtherProcess]) -> str:
     unknown = tr("unknown")
     rows = "".join(
         markup.cells("u-dev-process", (markup.text(one.user or unknown), markup.mono(one.name or unknown),
-                                       markup.faint(f"PID {one.pid}"), markup.text(memory_text(one.size_bytes))))
+                                       markup.faint(f"PID {one.pid}"), markup.text(device_text.used_by(one))))
         for one in others[:MOST_PROCESSES]
     )  # fmt: skip
     more = len(others) - MOST_PROCESSES

@@ -14,7 +14,7 @@ PAGES = [(name, "") for name in ("now", "queue", "submit", "build", "run", "comp
 RUNS = [("run", run) for run in ("r-live", "r-done", "r-lost", "r-quarantine")] + [("compare", "r-live")]
 DATA = (
     r"[a-z\d][\w./-]*", r"[A-Z]+[-\d]*", r"[\w.-]+ \(\w+\)", r"Deutsch|English", r"(AMD|Intel\(R\)) .*", r"content: .*",
-    r"[\d.,]+ [KMG]iB", r"[\d min]+ s", r"--\w+ \S+", r"\d+ \w+ \d\d:\d\d", r"power cut|too fast|\w+, resnet",
+    r"[\d.,]+ [KMG]iB", r"PID \d+", r"[\d min]+ s", r"--\w+ \S+", r"\d+ \w+ \d\d:\d\d", r"power cut|too fast|\w+, resnet",
     r"(power cut|too fast|demo|second) / \w+", r"Round robin, 1 epoch each",
 )  # fmt: skip
 """Names, figures, icons and choices of a spec."""
@@ -79,7 +79,10 @@ def foreign(app: AppTest) -> list[str]:
     return sorted(one for one in words if not any(re.fullmatch(known, one) for known in (*DATA, *ENGLISH)))
 
 
-def test_every_visible_text_is_translated(open_page, marked):
+def test_every_visible_text_is_translated(open_page, marked, service):
+    service.devices.devices()
+    other = {"pid": 7, "user": "mallory", "name": "python3", "size_bytes": 2**20, "busy_cores": 1.5}
+    service.store.device_samples.write([{"device": "cpu", "others": [other]}])  # else those of this machine are shown
     left = {}
     for name, run in PAGES + RUNS:
         left[name, run] = foreign(open_page(name, **({"run": run} if run else {})))

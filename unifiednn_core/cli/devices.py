@@ -11,6 +11,7 @@ from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, bad_option, opened
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Role
+from unifiednn_core.views import device_text
 from unifiednn_core.views.devices import DeviceCard, device_document
 
 ALL = "none"
@@ -92,12 +93,12 @@ def _print_devices(service: Service, as_json: bool) -> None:
     terminal.print_table((*words, *figures, "threads", "cores"), rows)
     others = ((card.name, one) for card in cards.values() for one in card.others)
     processes = [
-        (name, str(one.pid), one.user or NOT_AVAILABLE, one.name or NOT_AVAILABLE, memory_text(one.size_bytes))
+        (name, str(one.pid), one.user or NOT_AVAILABLE, one.name or NOT_AVAILABLE, device_text.used_by(one))
         for name, one in others
     ]
     if processes:
         terminal.say("Processes of others:")
-        terminal.print_table(("device", "PID", "user", "program", "memory"), processes)
+        terminal.print_table(("device", "PID", "user", "program", "uses"), processes)
 
 
 def _cards(service: Service) -> dict[str, DeviceCard]:

@@ -11,22 +11,10 @@ import pynvml
 from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.gpu import GpuSampler
 from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.processes import MOST_PROCESSES, OtherProcess, ProcessSampler, described, is_ours
 from unifiednn_core.spec.devices import CPU, Device
 
-MOST_PROCESSES = 16
-"""Processes of others in a sample, those with most memory first."""
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-
-
-@dataclass(frozen=True, slots=True)
-class OtherProcess:
-    """A process on a GPU that none of our workers started."""
-
-    pid: int
-    user: str | None
-    """None if this machine does not say, as in a container with process numbers of its own."""
-    name: str | None
-    size_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +43,7 @@ class DeviceSampler:
         self._gpus: dict[int, GpuSampler] = {}
         self._busy: Mapping[int, tuple[float, float]] = {}
         """Busy and all seconds of each core, at the last call."""
+        self._processes = ProcessSampler()
 
     def sample(
         self, devices: Iterable[Device], workers: Collection[int], own_bytes: Mapping[str, int]
@@ -65,7 +54,7 @@ class DeviceSampler:
         for device in devices:
             own = own_bytes.get(device.name, 0)
             if device.type == CPU:
-                found.append(_of_cpu(device, own, cores))
+                found.append(self._of_cpu(device, workers, own, cores))
             else:
                 found.append(self._of_gpu(device, frozenset(workers), own))
         return tuple(found)
@@ -83,11 +72,11 @@ class DeviceSampler:
         if sampler is None or sampler.lost:
             sampler = self._gpus[device.index] = GpuSampler(device.index, nvml=self._nvml)
         listed = sampler.processes()
-        ours = frozenset(pid for pid in listed if _is_ours(pid, workers))
+        ours = frozenset(pid for pid in listed if is_ours(pid, workers))
         seen = sampler.read(ours)
         free = None if seen.total_bytes is None or seen.device_bytes is None else seen.total_bytes - seen.device_bytes
         others = sorted(
-            (_process(pid, size) for pid, size in listed.items() if pid not in ours),
+            (described(pid, size) for pid, size in listed.items() if pid not in ours),
             key=lambda one: (-(one.size_bytes or 0), one.pid),
         )
         return DeviceSample(
@@ -101,27 +90,30 @@ class DeviceSampler:
             others=tuple(others[:MOST_PROCESSES]),
         )
 
-
-def _of_cpu(device: Device, own_bytes: int, cores: Mapping[int, float]) -> DeviceSample:
-    total_bytes, free_bytes = host_memory()
-    if device.total_bytes is not None and device.total_bytes < total_bytes:  # a logical one has its share
-        total_bytes = device.total_bytes
-        free_bytes = min(free_bytes, max(0, total_bytes - own_bytes))
-    mine = [cores[core] for core in device.cpus or own_cores() if core in cores]
-    load = temperature = None
-    with suppress(Exception):
-        load = psutil.getloadavg()[0]
-    with suppress(Exception):  # containers and many virtual machines have no sensor
-        temperature = _hottest(psutil.sensors_temperatures())
-    return DeviceSample(
-        device=device.name,
-        total_bytes=total_bytes,
-        own_bytes=own_bytes,
-        free_bytes=free_bytes,
-        utilisation=sum(mine) / len(mine) if mine else None,
-        temperature_c=temperature,
-        load=load,
-    )
+    def _of_cpu(
+        self, device: Device, workers: Collection[int], own_bytes: int, cores: Mapping[int, float]
+    ) -> DeviceSample:
+        total_bytes, free_bytes = host_memory()
+        others = self._processes.others(workers, total_bytes)
+        if device.total_bytes is not None and device.total_bytes < total_bytes:  # a logical one has its share
+            total_bytes = device.total_bytes
+            free_bytes = min(free_bytes, max(0, total_bytes - own_bytes))
+        mine = [cores[core] for core in device.cpus or own_cores() if core in cores]
+        load = temperature = None
+        with suppress(Exception):
+            load = psutil.getloadavg()[0]
+        with suppress(Exception):  # containers and many virtual machines have no sensor
+            temperature = _hottest(psutil.sensors_temperatures())
+        return DeviceSample(
+            device=device.name,
+            total_bytes=total_bytes,
+            own_bytes=own_bytes,
+            free_bytes=free_bytes,
+            utilisation=sum(mine) / len(mine) if mine else None,
+            temperature_c=temperature,
+            load=load,
+            others=others,
+        )
 
 
 def _seconds(times: Any) -> tuple[float, float]:
@@ -138,21 +130,3 @@ def _share(before: tuple[float, float], now: tuple[float, float]) -> float:
 
 def _hottest(sensors: Mapping[str, Sequence[Any]]) -> float | None:
     return max((one.current for name in _SENSORS for one in sensors.get(name, ())), default=None)
-
-
-def _is_ours(pid: int, workers: frozenset[int]) -> bool:
-    """Whether a worker is this process, or one of those that started it."""
-    if pid in workers:
-        return True
-    with suppress(psutil.Error):  # it has ended, or its number is one of another container
-        return any(parent.pid in workers for parent in psutil.Process(pid).parents())
-    return False
-
-
-def _process(pid: int, size_bytes: int | None) -> OtherProcess:
-    user = name = None
-    with suppress(Exception):  # it has ended, its number is another container's, or its user is unknown
-        process = psutil.Process(pid)
-        name = process.name()
-        user = process.username()
-    return OtherProcess(pid, user, name, size_bytes)

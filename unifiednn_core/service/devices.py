@@ -6,8 +6,9 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
-from unifiednn_core.machine.device_samples import DeviceSampler, OtherProcess
+from unifiednn_core.machine.device_samples import DeviceSampler
 from unifiednn_core.machine.devices import devices_of_host
+from unifiednn_core.machine.processes import OtherProcess
 from unifiednn_core.runtime.agent import differences
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.recent import Recent

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import GIB, NOT_AVAILABLE, memory_text
-from unifiednn_core.views.devices import DeviceCard
+from unifiednn_core.views.devices import DeviceCard, OtherProcess
 
 
 def share(value: float | None) -> str:
@@ -36,6 +36,12 @@ def memory(card: DeviceCard) -> str:
         return f"{tr('about {size} in use', size=memory_text(card.used_bytes))}, {free}"
     own = tr("{size} ours", size=memory_text(card.own_bytes)) if card.own_bytes else tr("0 MiB ours")
     return f"{own}, {tr('{size} others', size=memory_text(card.others_bytes))}, {free}"
+
+
+def used_by(process: OtherProcess) -> str:
+    """What a process of others uses: "1,024 MiB", or "1,024 MiB · 1.3 cores"."""
+    size, cores = memory_text(process.size_bytes), process.busy_cores
+    return size if cores is None else f"{size} · {tr('{count} cores', count=f'{cores:.1f}')}"
 
 
 def brief(card: DeviceCard) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from unifiednn_core.machine.device_samples import OtherProcess as OtherProcess
+from unifiednn_core.machine.processes import OtherProcess as OtherProcess
 from unifiednn_core.spec.devices import DeviceState
 
 NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
@@ -68,7 +68,7 @@ class DeviceCard:
     load: float | None = None
     """Of a CPU: processes that want a core, as a mean over the last minute."""
     others: tuple[OtherProcess, ...] = ()
-    """Processes on a GPU that are none of ours, those with most memory first."""
+    """Processes that are none of ours, those that use most first."""
     over_time: UseOverTime = UseOverTime()
 
     @property
