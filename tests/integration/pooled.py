@@ -247,7 +247,7 @@ SENTENCES = tuple(
         re.compile,
         (
             rf"{_SIZE} on (any device|the CPU|{_DEVICE}|any .+); {_DEVICE} has {_SIZE} free",
-            rf"(any device|the CPU|{_DEVICE}|any .+) to be free(; {_DEVICE} is the first,? in about {_TIME})?",
+            rf"(any device|the CPU|{_DEVICE}|any .+) to be free(; {_DEVICE} is the first)?",
             rf"{_DEVICE}, which starts in a moment",
             r"its turn; (1 is|\d+ are) before it in line",
             rf"\d+ more submissions? or {_TIME}",

@@ -347,14 +347,12 @@ def _shortage(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str:
         free = sum(site.empty and not site.device.resting for site in sites)
         return f"{entry.claims} devices of one kind to be free at once; {free} {_ARE[free == 1]} now"
     soonest = min(sites, key=lambda site: (fleet.starts_within(entry, site)[1], site.index))
-    _, latest_s = fleet.starts_within(entry, soonest)
     name = soonest.device.name
     if soonest.device.resting:
         return f"{name}, which starts in a moment"
-    if latest_s == inf:
-        return f"{asked} to be free"
-    when = f"in about {_seconds(latest_s)}"
-    return f"{name} to be free, {when}" if name == asked else f"{asked} to be free; {name} is the first, {when}"
+    # When that is would soon be wrong in a text that is kept; the forecast of the line says it.
+    known = name != asked and fleet.starts_within(entry, soonest)[1] < inf
+    return f"{asked} to be free; {name} is the first" if known else f"{asked} to be free"
 
 
 def _seconds(seconds: float) -> str:
