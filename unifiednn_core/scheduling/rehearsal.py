@@ -51,30 +51,27 @@ def pace_of(
     *,
     service_s: float,
     steps: int,
-    cpu_s: float | None = None,
+    alone_s: float | None = None,
     least_steps: int = LEAST_STEPS,
 ) -> Pace | None:
     """Speed of a sub-model from its turns, beside those of all others; None before it counts as measured.
 
-    `service_s` and `steps` are all of its service. `cpu_s` are CPU seconds per step where that is the time alone: with
-    one thread on a CPU. It counts if no turn was alone.
+    `service_s` and `steps` are all of its service. `alone_s` are seconds per step alone as known otherwise, such as CPU
+    seconds with one thread on a CPU. They count if no turn was alone.
     """
     if service_s <= 0 or steps < (FEWEST_STEPS if service_s >= LEAST_S else least_steps):
         return None
     others = [turn for turn in turns if turn.submodel != name]
     own = [turn for turn in turns if turn.submodel == name and turn.steps and turn.end_s > turn.start_s]
     beside = [turn for turn in own if 2 * _overlap_s(turn, others) > turn.end_s - turn.start_s]
-    alone_s, company_s = _mean_s([turn for turn in own if turn not in beside]), _mean_s(beside)
+    measured_s, company_s = _mean_s([turn for turn in own if turn not in beside]), _mean_s(beside)
     mean_s = service_s / steps
-    if alone_s is None and company_s is None:
-        return Pace(mean_s)
-    if alone_s is None or company_s is None:
-        if alone_s is not None:
-            return Pace(alone_s, spread=_spread(own))
-        alone_s = min(cpu_s, mean_s) if cpu_s else mean_s / SLOWDOWN
-        company_s = company_s or mean_s
-    slowdown = min(MOST_SLOWDOWN, max(1.0, company_s / alone_s))
-    return Pace(company_s / slowdown if slowdown == 1.0 else alone_s, slowdown, _spread(own))
+    if company_s is None:
+        return Pace(mean_s) if measured_s is None else Pace(measured_s, spread=_spread(own))
+    if measured_s is None:
+        measured_s = min(alone_s, mean_s) if alone_s else mean_s / SLOWDOWN
+    slowdown = min(MOST_SLOWDOWN, max(1.0, company_s / measured_s))
+    return Pace(company_s if slowdown == 1.0 else measured_s, slowdown, _spread(own))
 
 
 def mostly_beside(name: str, turns: Sequence[Stretch]) -> bool:

@@ -30,6 +30,7 @@ from unifiednn_core.scheduling.rehearsal import (
 )
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 from unifiednn_core.service import rehearsals
+from unifiednn_core.service.rehearsals import FORECAST
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.run import PolicySpec, RunSpec, SubModelSpec
 from unifiednn_core.store import Store
@@ -50,8 +51,6 @@ WHOLE_WORK_S = 100.0
 """Sum of all relative times, which so are percent of the work."""
 MOST_FORECAST = 100
 """Sub-models of a spec whose end is foreseen under every policy: that costs CPU seconds of a server for everybody."""
-FORECAST = "forecast"
-"""Entry of a run's environment."""
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +101,7 @@ class Forecasts:
         job_set = self.job_set(spec, report)
         if spec.hybrid == "shared" or job_set.basis == "relative":
             return None
-        return kept(forecast(job_set, policy_named(spec.policy.name, spec.policy.parameters)))
+        return kept(forecast(job_set, policy_named(spec.policy.name, spec.policy.parameters)), job_set.jobs)
 
     def job_set(self, spec: RunSpec, report: CheckReport | None) -> JobSet:
         """A spec as a job set: sizes from the check, else from the library; seconds as measured, else as timed."""
@@ -164,11 +163,13 @@ class Forecasts:
             for row in rows if row.ended_at_s is not None and run.launched_at_s is not None
         }  # fmt: skip
         found = {name: zero_s + end.likely_s for name, end in ends.items() if end is not None}
-        before = dict((run.environment.get(FORECAST) or {}).get("finish_s", {}))
-        finish_s = {**ended, **before, **found}
+        before = run.environment.get(FORECAST) or {}
+        finish_s = {**ended, **before.get("finish_s", {}), **found}
+        new_s = {row.name: timed[row.memory_key] for row in rows if row.memory_key in timed}
         document = KeptForecast(
             policy=asked.name, finish_s=finish_s, makespan_s=max(finish_s.values()),
             mean_turnaround_s=sum(finish_s.values()) / len(finish_s), basis="measured", renewed=True,
+            step_s={**new_s, **before.get("step_s", {})},
         ).document  # fmt: skip
         self._store.runs.note_fact(run_id, FORECAST, document)
 
@@ -184,7 +185,7 @@ class Forecasts:
         now_s, open_rows = self._clock.utc_s(), [row for row in rows if rehearsals.trains(row)]
         known = self._store.runs.speeds([row.memory_key for row in open_rows], self._owner)
         before = {key: Pace(step_s) for key, step_s in {**(timed or {}), **known}.items()}
-        paces = rehearsals.paces_of(run, open_rows, self._store.speeds.turns([run.id])[run.id], before)
+        paces = rehearsals.paces_of(run, rows, self._store.speeds.turns([run.id])[run.id], before)
         if not paces or len(paces) < len(open_rows):
             return dict.fromkeys(row.name for row in open_rows)
         places = {name: place for place, name in enumerate(change.order)}
@@ -260,12 +261,14 @@ def _measured(one: Trained, turns: Sequence[TimedTurn], checked: SubModelReport,
 
     With `one_thread` on a CPU, CPU seconds stand in for those of a step alone.
     """
-    stretches = [Stretch(*turn) for turn in turns]
+    stretches = [Stretch(*turn[:4]) for turn in turns]
     if one.steps < SETTLED_STEPS and one.step_s:
         whole_s = one.step_s / (1 - checked.evaluation_share)
         return Pace(whole_s / SLOWDOWN if mostly_beside(one.name, stretches) else whole_s)
     cpu_s = one.cpu_s / one.steps if one.cpu_s and one_thread else None
-    return pace_of(one.name, stretches, service_s=one.service_s, steps=one.steps, cpu_s=cpu_s, least_steps=FEWEST_STEPS)
+    return pace_of(
+        one.name, stretches, service_s=one.service_s, steps=one.steps, alone_s=cpu_s, least_steps=FEWEST_STEPS
+    )
 
 
 def _on_cpu(spec: RunSpec) -> bool:

@@ -13,7 +13,16 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.scheduling.rehearsal import LEAST_S, SETTLED_STEPS, Pace, Stretch, joining, pace_of
+from unifiednn_core.scheduling.rehearsal import (
+    LEAST_S,
+    SETTLED_STEPS,
+    SLOWDOWN,
+    Pace,
+    Stretch,
+    joining,
+    mostly_beside,
+    pace_of,
+)
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
 from unifiednn_core.spec.devices import own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -21,6 +30,8 @@ from unifiednn_core.spec.run import PolicySpec, is_concurrent
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.speeds import TimedTurn
 
+FORECAST = "forecast"
+"""Entry of a run's environment with the forecast that it keeps."""
 RESTING = ENDED | {State.PAUSED, State.PAUSING, State.STOPPING}
 """States in which a sub-model does not train to its end now."""
 
@@ -88,32 +99,51 @@ def room_of(run: RunRow) -> MemoryRoom:
         return MemoryRoom()
 
 
-def row_pace(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], before: Pace | None) -> Pace | None:
-    """Speed of a sub-model by its own turns, the running one included; else as measured `before`, if it was.
+def stretches_of(run: RunRow, rows: Sequence[SubModelRow], turns: Sequence[TimedTurn]) -> list[Stretch]:
+    """Turns of a run as they were measured, those included that have not ended."""
+    found = [Stretch(one.submodel, one.start_s, one.end_s, one.steps) for one in turns]
+    for row in rows:
+        own = [turn for turn in turns if turn.submodel == row.name]
+        # If older turns or attempts are left out, nobody knows what of the service the running turn has had.
+        if row.lane is not None and row.turn_since_s is not None and _counted(own) == sum(turn.steps for turn in own):
+            running_s = row.service_s - sum(turn.end_s - turn.start_s for turn in own)
+            steps = row.steps_done - _counted(own)
+            if running_s > 0 and steps > 0:
+                found.append(Stretch(row.name, row.turn_since_s, row.turn_since_s + running_s, steps))
+    return found
 
-    Few and short steps mostly warmed up: then those count that the engine timed after the first one.
+
+def row_pace(
+    run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn], stretches: Sequence[Stretch], before: Pace | None
+) -> Pace | None:
+    """Speed of a sub-model by its own turns; as it was known `before`, while these are few steps that mostly warm up.
+
+    Without an earlier speed, of few steps those count that the engine timed after the first one.
     """
-    if row.step_s and row.steps_done < SETTLED_STEPS and row.service_s < LEAST_S:
-        return Pace(row.step_s)
-    stretches = [Stretch(*turn) for turn in turns]
-    ended_s = sum(turn.end_s - turn.start_s for turn in turns if turn.submodel == row.name)
-    counted = sum(turn.steps for turn in turns if turn.submodel == row.name)
-    if row.lane is not None and row.turn_since_s is not None and run.started_at_s is not None:
-        running_s, steps = row.service_s - ended_s, row.steps_done - counted
-        if running_s > 0 and steps > 0:
-            stretches.append(Stretch(row.name, row.turn_since_s, row.turn_since_s + running_s, steps))
-    own = pace_of(row.name, stretches, service_s=row.service_s, steps=row.steps_done, cpu_s=_cpu_s(run, row))
+    if row.steps_done < SETTLED_STEPS and row.service_s < LEAST_S:
+        if before is not None:
+            return before
+        if row.step_s:
+            return Pace(row.step_s / (SLOWDOWN if mostly_beside(row.name, stretches) else 1.0))
+    alone_s = _cpu_s(run, row, turns) or (None if before is None else before.step_s)
+    own = pace_of(row.name, stretches, service_s=row.service_s, steps=row.steps_done, alone_s=alone_s)
     return own or before
 
 
-def _cpu_s(run: RunRow, row: SubModelRow) -> float | None:
-    """CPU seconds per step, where that is the time of a step alone."""
+def _cpu_s(run: RunRow, row: SubModelRow, turns: Sequence[TimedTurn]) -> float | None:
+    """CPU seconds per step of the ended turns, where that is the time of a step alone, once the first hardly count."""
     alone = (
         run.threads == 1
         and row.device_kind
         and (run.hybrid is None or own_name(run.hybrid.device or "").startswith("cpu"))
     )
-    return row.cpu_s / row.steps_done if alone and row.cpu_s and row.steps_done else None
+    steps = _counted([turn for turn in turns if turn.submodel == row.name])
+    return row.cpu_s / steps if alone and row.cpu_s and steps >= SETTLED_STEPS else None
+
+
+def _counted(own: Sequence[TimedTurn]) -> int:
+    """Steps of a sub-model at the end of its last turn."""
+    return own[-1].from_step + own[-1].steps if own else 0
 
 
 def job_of_row(run: RunRow, row: SubModelRow, pace: Pace, now_s: float, prefix: str = "") -> SimulatedJob:
@@ -137,6 +167,15 @@ def job_of_row(run: RunRow, row: SubModelRow, pace: Pace, now_s: float, prefix: 
 def paces_of(
     run: RunRow, rows: Sequence[SubModelRow], turns: Sequence[TimedTurn], before: Mapping[str, Pace]
 ) -> dict[str, Pace]:
-    """Speeds of the sub-models of a run that train, by name; unknown ones are left out. `before` is by memory key."""
-    found = {row.name: row_pace(run, row, turns, before.get(row.memory_key)) for row in rows if trains(row)}
-    return {name: pace for name, pace in found.items() if pace is not None}
+    """Speeds of the sub-models of a run that train, by name; unknown ones are left out.
+
+    `before` is by memory key; what the run's own forecast assumed goes first.
+    """
+    assumed = (run.environment.get(FORECAST) or {}).get("step_s", {})
+    stretches, found = stretches_of(run, rows, turns), dict[str, Pace]()
+    for row in filter(trains, rows):
+        known = Pace(assumed[row.name]) if assumed.get(row.name) else before.get(row.memory_key)
+        pace = row_pace(run, row, turns, stretches, known)
+        if pace is not None:
+            found[row.name] = pace
+    return found

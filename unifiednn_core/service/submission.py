@@ -23,10 +23,11 @@ from unifiednn_core.preflight.kept_check import check_once, checked_before, file
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
-from unifiednn_core.service.forecasts import FORECAST, Forecasts
+from unifiednn_core.service.forecasts import Forecasts
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.ownership import filename_for, lenders_in, owners_in, references, without_owners
 from unifiednn_core.service.reading import RunReader
+from unifiednn_core.service.rehearsals import FORECAST
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
 from unifiednn_core.spec.devices import SERVER, host_of, matching, type_named

@@ -33,6 +33,8 @@ class TimedTurn(NamedTuple):
     start_s: float
     end_s: float
     steps: int
+    from_step: int = 0
+    """Steps that the sub-model had before."""
 
 
 class Speeds:
@@ -74,7 +76,7 @@ class Speeds:
         found: dict[str, list[TimedTurn]] = {}
         with self._database.read() as session:
             for run_id in set(run_ids):
-                columns = (SliceRow.submodel, SliceRow.start_s, SliceRow.end_s, SliceRow.steps)
+                columns = (SliceRow.submodel, SliceRow.start_s, SliceRow.end_s, SliceRow.steps, SliceRow.from_step)
                 asked = select(*columns).where(SliceRow.run_id == run_id).order_by(SliceRow.id.desc()).limit(last)
                 found[run_id] = [TimedTurn._make(row) for row in session.execute(asked)][::-1]
         return found

@@ -1,7 +1,7 @@
 """When something begins or ends: the likely moment, and a range around it. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Literal
 
 Basis = Literal["measured", "timed", "relative"]
@@ -34,13 +34,15 @@ class KeptForecast:
     makespan_s: float
     mean_turnaround_s: float
     basis: Basis
+    step_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per step alone that it assumes, by sub-model."""
     renewed: bool = False
     """Whether it was made again when somebody changed the run."""
 
     @property
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "finish_s": dict(self.finish_s)}
+        return {**asdict(self), "finish_s": dict(self.finish_s), "step_s": dict(self.step_s)}
 
 
 def earliest(estimates: Iterable[Estimate]) -> Estimate | None:

@@ -139,13 +139,14 @@ def forecasts(job_set: JobSet, policies: Iterable[Policy]) -> tuple[PolicyForeca
     return tuple(found)
 
 
-def kept(made: PolicyForecast, *, renewed: bool = False) -> KeptForecast | None:
-    """What a run keeps of its forecast; None if only ratios are known."""
+def kept(made: PolicyForecast, jobs: Iterable[SimulatedJob]) -> KeptForecast | None:
+    """What a run keeps of the forecast of these jobs; None if only ratios are known."""
     if made.basis == "relative":
         return None
     return KeptForecast(
         policy=made.policy, finish_s=made.finish_s, makespan_s=made.makespan_s,
-        mean_turnaround_s=made.mean_turnaround_s, basis=made.basis, renewed=renewed,
+        mean_turnaround_s=made.mean_turnaround_s, basis=made.basis,
+        step_s={job.name: job.seconds_per_step for job in jobs},
     )  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def test_a_speed_alone_and_in_company_is_told_apart():
     turns = [*alone, *beside, Stretch("b", 10.0, 20.0, 50)]
     pace = pace_of("a", turns, service_s=7.5, steps=60)
     assert pace is not None and (pace.step_s, pace.slowdown) == (pytest.approx(0.1), pytest.approx(1.5))
-    only = pace_of("a", [*beside, Stretch("b", 10.0, 20.0, 50)], service_s=4.5, steps=30, cpu_s=0.12)
+    only = pace_of("a", [*beside, Stretch("b", 10.0, 20.0, 50)], service_s=4.5, steps=30, alone_s=0.12)
     assert only is not None and (only.step_s, only.slowdown) == (pytest.approx(0.12), pytest.approx(1.25))
 
 

@@ -11,6 +11,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.service import forecasts as room
+from unifiednn_core.service import rehearsals
 from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.spec.run import PolicySpec, parse_run
@@ -149,7 +150,7 @@ def test_a_forecast_keeps_what_was_added_meanwhile_and_never_refuses_the_change(
 
     monkeypatch.setattr(room.Forecasts, "_ends", meanwhile)
     here.of(OPERATOR).runs.set_policy(SHARED, FCFS)
-    assert {"files", room.FORECAST} <= set(here.store.runs.get(SHARED)[0].environment)
+    assert {"files", rehearsals.FORECAST} <= set(here.store.runs.get(SHARED)[0].environment)
 
     def broken(*given: Any, **named: Any) -> Any:
         raise ZeroDivisionError

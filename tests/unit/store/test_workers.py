@@ -80,7 +80,7 @@ def test_a_paused_run_gives_its_device_and_its_worker_back(store: Store) -> None
     assert claim_next(store) == "b"
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["private", "shared"])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["private", "shared"])
 def test_of_many_supervisors_one_gets_the_run(home: Home, shared: bool) -> None:
     store = Store.open(home)
     add_run(store, "only", shared=shared)

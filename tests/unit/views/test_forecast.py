@@ -48,7 +48,7 @@ def test_a_start_and_an_export_count_once_each():
     made = forecast(job_set(10.0, 20.0, overheads=Overheads(2.0, 0.5)), FirstComeFirstServed())
     assert made.finish_s == {"net0": pytest.approx(12.5), "net1": pytest.approx(32.5)}
     relative = forecast(job_set(10.0, basis="relative", overheads=Overheads(2.0, 0.5)), FirstComeFirstServed())
-    assert relative.makespan_s == pytest.approx(10.0) and kept(relative) is None
+    assert relative.makespan_s == pytest.approx(10.0) and kept(relative, ()) is None
 
 
 def test_the_best_of_all_policies_is_marked_and_a_broken_one_left_out(caplog):
