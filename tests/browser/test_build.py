@@ -12,7 +12,7 @@ from tests.browser.conftest import Server
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 
 

@@ -13,7 +13,7 @@ from tests.ui.fake_views import mid_flight
 from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 @pytest.fixture

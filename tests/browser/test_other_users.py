@@ -3,6 +3,8 @@
 import os
 import socket
 
+import pytest
+
 from tests.browser.conftest import Server
 from tests.other_user import NOBODY, ask_as, needs_root
 
@@ -13,6 +15,7 @@ UPGRADE = (
 BEGIN = '{"filename": "a.pt", "size_bytes": 3}'
 
 
+@pytest.mark.slow
 @needs_root
 def test_no_page_no_websocket_no_file_and_no_upload_is_for_another_user(server: Server) -> None:
     upload = f"Content-Type: application/json\r\nContent-Length: {len(BEGIN)}\r\n\r\n{BEGIN}"

@@ -90,6 +90,7 @@ def test_the_sky_task_runs_an_agent() -> None:
     assert DATABASE_SETTING in task["secrets"]
 
 
+@pytest.mark.slow
 def test_compose_accepts_the_file_and_reads_what_we_read() -> None:
     command = [shutil.which("docker-compose") or pytest.skip("docker-compose is missing"), "config"]
     accepted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=WITHOUT_SETTINGS)

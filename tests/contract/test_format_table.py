@@ -14,7 +14,9 @@ def rows_of_the_page() -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
 
 
-@pytest.mark.parametrize("name", ["autoencoder", "transformer", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["autoencoder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer", "lstm"))]
+)
 def test_a_row_of_the_page_is_what_training_finds(name: str) -> None:
     cells = format_table.row(CASES[name])
     assert cells.count(format_table.EQUAL) >= 2

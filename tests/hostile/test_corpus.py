@@ -48,7 +48,8 @@ def test_the_corpus_is_large_and_in_groups() -> None:
     }
 
 
-@pytest.mark.parametrize("group", ["networks", pytest.param("data", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["networks", "data"])
 def test_a_hostile_file_gets_a_clear_finding_and_nothing_else(group: str, tmp_path: Path) -> None:
     """Harmless files are taken for what they are: what would do harm in them is never opened."""
     folder = tmp_path / "corpus"

@@ -27,6 +27,7 @@ def fuzzed(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_fuzzer_finds_what_does_harm() -> None:
     found = fuzzed("--known", "fakes")["found"]
     calls, programs = found[: len(FAKES)], found[len(FAKES) :]

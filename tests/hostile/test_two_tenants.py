@@ -36,7 +36,7 @@ from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import parse_run
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 HYPER = {"epochs": 3, "batch_size": 8, "optimizer": "adam", "learning_rate": 0.01}
 
 

@@ -100,6 +100,7 @@ def test_every_optimizer_has_the_same_bits_with_the_stand_in_and_the_compiler_st
     assert len(set(trained["with"]["hashes"].values())) == len(trained["with"]["hashes"]) > 10
 
 
+@pytest.mark.slow
 def test_whoever_needs_more_gets_the_real_package_and_each_of_its_modules_once() -> None:
     assert run(NEEDED).split() == ["met"] * 2
 
@@ -151,5 +152,6 @@ print("loaded", *(name for name in ("torch._dynamo.config", "sympy", "pyarrow", 
 """
 
 
+@pytest.mark.slow
 def test_the_template_that_workers_are_forked_from_loads_none_of_it_either() -> None:
     assert run(TEMPLATE).split() == ["loaded"]

@@ -120,6 +120,7 @@ def test_who_climbs_in_turn_keeps_the_limit_and_every_bit() -> None:
     assert found.hashes() == {spec.name: vanilla(network, spec)[0] for network, spec in TWO}
 
 
+@pytest.mark.slow
 def test_without_the_rule_both_are_at_their_peaks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Company, "climb", lambda *_: None)
     _, watched = trained(room(), 10.0)
