@@ -4,12 +4,14 @@ The draft `?draft=ID` holds all entries, those of the open form too, so that nei
 loses any.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import streamlit as st
 
 from pages._ui import (
     actions,
+    build_steps,
     draft_list,
     drafts,
     drop,
@@ -50,8 +52,8 @@ def main() -> None:
     draft = _load()
     spec, findings = drafts.spec_or_findings(draft)
     editing, asking = (entry in st.session_state for entry in (_EDITOR, _CONFLICT))
-    missing = findings[0].message if findings else ""
-    mended = _head(draft, *((None, tr("Save or cancel the sub-model that is open.")) if editing else (spec, missing)))
+    steps = build_steps.steps(draft, findings, launch.checked(spec), editing=editing)
+    mended = _head(draft, None if editing else spec, steps)
     if not editing and any(one.fix is not None for one in findings):
         mended = fixes.draw(findings, draft, key="draft") or mended
     if _CONFLICT in st.session_state:
@@ -122,17 +124,20 @@ def _conflict(draft: drafts.Document) -> None:
         draft_list.link("build", tr("Load the other version"), draft_id)
 
 
-def _head(draft: drafts.Document, spec: RunSpec | None, missing: str) -> drafts.Document | None:
-    """Draw the first line, and what the last attempt to start found; returns the draft as a fix changes it."""
+def _head(
+    draft: drafts.Document, spec: RunSpec | None, steps: Sequence[build_steps.BuildStep]
+) -> drafts.Document | None:
+    """Draw title and steps, and what the last attempt to start found; returns the draft as a fix changes it."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        note = "" if spec else tr("Not ready to start: {missing}", missing=missing)
-        st.html(markup.title(tr("Build a hybrid"), markup.note(note)))
+        st.html(markup.title(tr("Build a hybrid")))
         if st.session_state[_DRAFT][0]:
             draft_list.link("build", tr("New draft"), draft_list.NEW)
         actions.demo_button("demo-build", "secondary")
-        icon, tip = ":material/play_arrow:", wording.plain(missing) if missing else None
+        missing = next((step.words for step in steps if not step.done), "")
+        icon, tip = ":material/play_arrow:", None if spec else wording.plain(missing)
         label, off = tr("Start training"), spec is None
         pressed = st.button(label, key="start", type="primary", icon=icon, disabled=off, help=tip)
+    st.html(build_steps.as_html(steps))
     if spec is None:
         return None
     anyway, mended = launch.told(spec, draft)
@@ -154,7 +159,7 @@ def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
     editing = _EDITOR in st.session_state
-    st.html(markup.section(tr("Sub-models")))
+    st.html(markup.section(tr("Sub-models"), place=build_steps.SUBMODELS))
     changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
         seed = drafts.submodels(draft)[edit]

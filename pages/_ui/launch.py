@@ -16,6 +16,8 @@ from unifiednn_core.views import markup, wording
 from unifiednn_core.views.placement import device_rows, plans
 from unifiednn_core.views.techniques import checked_text
 
+SECTION = "part-check"
+"""Id of the heading of the check."""
 REPORT, _TOLD, _LOOKED_UP = "report", "told", "report-looked-up"
 
 
@@ -69,9 +71,9 @@ def check(
 
     Returns the draft as a fix changes it.
     """
-    known = _known(spec)
+    known = checked(spec)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section(tr("Check"), _aside(known)))
+        st.html(markup.section(tr("Check"), check_words(known), place=SECTION))
         pressed = st.button(tr("Check"), key="check", icon=":material/fact_check:", disabled=spec is None)
     if spec is None:
         return None
@@ -110,7 +112,7 @@ def saving(submodel: str) -> str:
     return "" if found is None else checked_text(found)
 
 
-def _known(spec: RunSpec | None) -> CheckReport | None:
+def checked(spec: RunSpec | None) -> CheckReport | None:
     """The report of this spec, if it was checked: here, or by an equal check that is kept."""
     if spec is None:
         return None
@@ -126,7 +128,7 @@ def _known(spec: RunSpec | None) -> CheckReport | None:
     return report
 
 
-def _aside(known: CheckReport | None) -> str:
+def check_words(known: CheckReport | None) -> str:
     """What is known of the check, in a few words: "checked 1 min ago, valid"."""
     if known is None:
         return tr("tries a few samples of each sub-model")

@@ -11,6 +11,8 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.run import BASELINES, MOST_LANES, CheckpointSpec, Mode, RunSpec
 from unifiednn_core.views import markup, wording
 
+SECTION = "part-settings"
+"""Id of the heading."""
 DEVICES = ("auto", "cpu", "cuda")
 BEFORE, AFTER = "before", "after"
 RECOVERY_DEFAULTS: drafts.Document = {
@@ -50,7 +52,7 @@ def _key(name: str) -> str:
 
 def settings(draft: Mapping[str, Any]) -> drafts.Document:
     """Draw the settings seeded with the draft; returns the entries that they now hold."""
-    st.html(markup.section(tr("Run")))
+    st.html(markup.section(tr("Run"), place=SECTION))
     name = st.text_input(tr("Name of the run"), draft.get("name", ""), max_chars=100, key=_key("run-name"))
     chosen = policy(draft.get("policy") or {}, key=_key("policy"))
     one, two, three, four = st.columns(4)

@@ -15,7 +15,7 @@ def names(service, draft_id):
 def test_an_empty_draft_cannot_be_started_and_says_why(open_page):
     app = open_page("build")
     assert app.button(key="start").disabled
-    assert "A run needs a sub-model." in text_of(app)
+    assert "1 Sub-models Add the first network." in text_of(app)
     assert {"Add sub-model", "Try the demo"} <= labels(app)
 
 

@@ -14,8 +14,8 @@ PAGES = [(name, "") for name in ("now", "queue", "submit", "build", "run", "comp
 RUNS = [("run", run) for run in ("r-live", "r-done", "r-lost", "r-quarantine")] + [("compare", "r-live")]
 DATA = (
     r"[a-z\d][\w./-]*", r"[A-Z]+[-\d]*", r"[\w.-]+ \(\w+\)", r"Deutsch|English", r"(AMD|Intel\(R\)) .*", r"content: .*",
-    r"[\d.,]+ [KMG]iB", r"PID \d+", r"[\d min]+ s", r"--\w+ \S+", r"\d+ \w+ \d\d:\d\d", r"power cut|too fast|\w+, resnet",
-    r"(power cut|too fast|demo|second) / \w+", r"Round robin, 1 epoch each",
+    r"[\d.,]+ [KMG]iB", r"[\d min]+ s", r"--\w+ \S+", r"\d+ \w+ \d\d:\d\d", r"power cut|too fast|\w+, resnet",
+    r"PID \d+", r"(power cut|too fast|demo|second) / \w+", r"Round robin, 1 epoch each",
 )  # fmt: skip
 """Names, figures, icons and choices of a spec."""
 ENGLISH = (

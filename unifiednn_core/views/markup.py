@@ -126,9 +126,10 @@ def title(words: str, *more: str) -> str:
     return f'<div class="u-title"><h1 title="{text(words)}">{text(words)}</h1>{"".join(more)}</div>'
 
 
-def section(words: str, aside: str = "") -> str:
-    """Heading of a part of the page."""
-    return f'<h2 class="u-section">{text(words)} <small>{text(aside)}</small></h2>'
+def section(words: str, aside: str = "", *, place: str = "") -> str:
+    """Heading of a part of the page; `place` is the id to which links lead."""
+    where = f' id="{place}"' if place else ""
+    return f'<h2 class="u-section"{where}>{text(words)} <small>{text(aside)}</small></h2>'
 
 
 def note(words: str) -> str:
