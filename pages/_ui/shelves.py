@@ -299,7 +299,7 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
     for one in chosen:
         name, uses = markup.bold(one.file.filename), frame.service().library.file_uses(one.file.sha256)
         if runs := dict.fromkeys(use.run_name for use in uses if use.needed):
-            words = tr("{runs} has not ended and needs it.", runs=", ".join(runs))
+            words = tr("Needed by runs that have not ended: {runs}.", runs=", ".join(runs))
             st.html(markup.notice("orange", "block", one.file.filename, words))
             continue
         can.append(one)

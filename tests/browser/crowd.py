@@ -1,4 +1,4 @@
-"""A house full of runs, files and people, seeded without training: 14 sub-models, long names, 300 runs."""
+"""A server full of runs, files and people, seeded without training: 14 sub-models, long names, 300 runs."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Takes a picture of every page of a crowded house: `python -m tests.browser.gallery FOLDER [--page NAME]...`.
+"""Takes a picture of every page of a server full of runs: `python -m tests.browser.gallery FOLDER [--page NAME]...`.
 
 Three widths, light and dark; each picture is also checked for what needs no eye.
 """

@@ -1,4 +1,4 @@
-"""No page is cut, overlapping, wider than its window, restless, or too small for a finger: much on it, long names."""
+"""No page is cut, overlapping, wider than its window, restless, or too small to tap: much on it, long names."""
 
 from collections.abc import Iterator
 

@@ -162,7 +162,7 @@ def test_a_file_that_an_open_run_needs_is_kept_and_says_which(open_page, service
     app = ticked(open_page, said, "shelf-model", held.file.sha256)
     assert "needs it: has not ended" in text_of(app)
     app.button(key="shelf-model-delete").click().run()
-    assert "has not ended and needs it." in text_of(app) and app.button(key="library-delete-yes").disabled
+    assert "Needed by runs that have not ended: " in text_of(app) and app.button(key="library-delete-yes").disabled
     with pytest.raises(BadInput, match="has not ended"):
         service.library.delete_file(held.file.sha256)
 

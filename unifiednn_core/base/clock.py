@@ -1,4 +1,4 @@
-"""The only place that reads the machine's clock, so that tests can substitute their own."""
+"""Clocks that tests can replace."""
 
 import os
 import threading

@@ -81,7 +81,7 @@ class _Rebuilding:
     modules: dict[int, nn.Module] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """By storage: begin and end of the bytes of each weight, in order."""
+    """By storage: start and end of the bytes of each weight, in order."""
 
 
 def rebuild(root: object, name: str) -> nn.Module:

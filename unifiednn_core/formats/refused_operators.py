@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 MOST_NAMED = 5
-# Begin of the operator's name, and what to write instead. The first that fits counts.
+# Prefix of the operator's name, and what to write instead. The first that fits counts.
 _INSTEAD = (
     (r"(linalg_\w*svd|svd|linalg_eig|linalg_lstsq|linalg_pinv|linalg_ldl|linalg_lu|lu_)",
      "Decompositions of matrices are not taken: compute them before the run and store the result as a buffer, or write "

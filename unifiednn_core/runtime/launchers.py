@@ -27,7 +27,7 @@ _FORKED = "unifiednn_core.runtime.forked:work"
 _JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
-"""Begins of variables for stores of files, which workers never open themselves."""
+"""Prefixes of the variables of object stores, which workers never open themselves."""
 _log = logging.getLogger(__name__)
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
 

@@ -182,7 +182,7 @@ def outcome_of(
 def busy_shares(
     held: Iterable[HeldDevices], first_s: float, last_s: float, gpus: int, points: int
 ) -> tuple[tuple[float, float], ...]:
-    """Share of GPUs that had a hybrid in each of so many equal stretches of time, with the begin of each."""
+    """Share of GPUs that had a hybrid in each of so many equal stretches of time, with the start of each."""
     width_s = (last_s - first_s) / points
     if width_s <= 0:
         return ((0.0, 0.0),)

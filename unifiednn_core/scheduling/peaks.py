@@ -2,7 +2,7 @@
 
 The idea of Zico (USENIX ATC 2021). The memory of a step rises in forward and falls in backward. Steps of two sub-models
 drift against each other, so a shift of their starts promises nothing. A promise is: only one of them at a time is
-between the begin of its step and the `Fall` after its peak. Then at no moment do both need more than the peak of one
+between the start of its step and the `Fall` after its peak. Then at no moment do both need more than the peak of one
 and what the other needs after its fall, however the steps drift.
 """
 

@@ -78,7 +78,7 @@ def pays(candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "I
 def simulate(
     jobs: Sequence[SimulatedJob], policy: Policy, *, lanes: int = 1, may_join: MayJoin = pays
 ) -> tuple[SimulatedTurn, ...]:
-    """Run all jobs to completion on one device, in order of begin of the turns.
+    """Run all jobs to completion on one device, in the order in which turns start.
 
     Raises `ValueError` for a policy that chooses a job not in line.
     """
@@ -277,7 +277,7 @@ class SimulatedHybrid:
 
 
 class _Turn:
-    """A turn that lasts. Seconds are counted from its begin or from its last new quantum, so that none are lost."""
+    """A turn that lasts. Seconds are counted from its start or from its last new quantum, so that none are lost."""
 
     __slots__ = ("begun_s", "begun_step", "decision", "first_step", "granted_s", "job", "lane", "reason", "start_s",
                  "step_s", "until_step")  # fmt: skip

@@ -192,7 +192,7 @@ class _Clock:
         self._firsts = [turn.from_step for turn in self._turns]
 
     def at_s(self, step: int) -> float:
-        """UTC seconds; the begin of the run for a step in no turn."""
+        """UTC seconds; the start of the run for a step in no turn."""
         place = bisect_right(self._firsts, step - 1) - 1
         if place < 0:
             return self._began_s

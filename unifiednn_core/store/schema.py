@@ -229,7 +229,7 @@ class SubModelRow(Base):
     lane: Mapped[int | None]
     """Lane in which it is at work, 1 for the policy's choice; None between its turns."""
     turn_since_s: Mapped[float | None]
-    """Begin of its current turn, in seconds since the start of the run."""
+    """Start of its current turn, in seconds since the start of the run."""
     turn_reason: Mapped[str | None]
     paused_s: Mapped[float] = mapped_column(default=0.0)
     paused_since_s: Mapped[float | None]

@@ -509,7 +509,7 @@ def _schedule(
 
 
 def _since_s(run: RunRow, row: SubModelRow, slices: Sequence[SlicePoint]) -> float | None:
-    """Begin of the running turn of a sub-model, in seconds since the start of the run; None if none runs."""
+    """Start of the running turn of a sub-model, in seconds since the start of the run; None if none runs."""
     if run.mode == HYBRID:
         return None if row.lane is None else row.turn_since_s
     if State(row.state) is not State.RUNNING:

@@ -55,7 +55,7 @@ class Stay(NamedTuple):
     submodel: str
     device: str
     kind: str
-    """Kind of the device, of which equal bits depend; "" if an older version trained it."""
+    """Device kind; bits are only reproducible on the same kind. "" if an older version trained it."""
     from_s: float
     """When it began, UTC seconds."""
 

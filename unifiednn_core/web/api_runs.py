@@ -24,7 +24,7 @@ HERE = Path("/")
 """Folder of relative paths; nobody can name paths by a route."""
 Document = dict[str, Any]
 Told = dict[str, str]
-"""An `StateNow` without what is None."""
+"""A `StateNow` without its null fields."""
 Warned = tuple[Finding, ...]
 
 

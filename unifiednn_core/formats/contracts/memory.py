@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def span(tensor: Tensor) -> tuple[int, int]:
-    """Begin and end in the storage, in entries."""
+    """Start and end in the storage, in entries."""
     start = int(tensor.storage_offset())
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return start, start + reach + 1

@@ -191,7 +191,7 @@ def _sections(self: Any, sections: int, dim: int) -> None:
     require(1 <= sections <= MOST_PARTS, f"'sections' is {sections}")
 
 
-@rule("index is a place in dim of self, from its begin or its end")
+@rule("index is a place in dim of self, from its start or its end")
 def _selected(self: Any, dim: int, index: int) -> None:
     size = _size(self, dim)
     require(-size <= index < size, f"there is no place {index} of {size}")

@@ -82,7 +82,7 @@ def _curve(
     more = {"test": tr(", test"), "lost": tr(": lost, trained again")}.get(kind, "")
     width, opacity = {"test": (1, 0.6), "lost": (1, 0.45)}.get(kind, (2, 1))
     line = {"color": mark.colour, "dash": mark.dash, "width": width}
-    if quantity == "rate":  # the rate of an epoch holds from its begin
+    if quantity == "rate":  # the rate of an epoch holds from its start
         x, y, line["shape"] = np.concatenate([[0.0], x]), np.concatenate([y[:1], y]), "vh"
     seconds = {} if kind == "lost" else {"s": single(when.at(x))}  # void steps have no turns
     return scatter(x, y, "lines+markers" if kind == "test" and len(x) <= MAX_MARKERS else "lines") | {
