@@ -35,6 +35,7 @@ def steps(
     ready = not lacks and not of_run
     checked = ready and report is not None and not any(one.severity == "error" for one in report.findings)
     policy = wording.title(str((draft.get("policy") or {}).get("name", "")))
+    start = "" if not ready else tr("ready") if checked else tr("ready, checks first")
     return (
         BuildStep(tr("Sub-models"), SUBMODELS, not lacks, lacks or wording.count_text(len(listed), "sub-model")),
         BuildStep(tr("Run"), run_form.SECTION, not of_run, of_run[0].message if of_run else policy),

@@ -59,6 +59,7 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     least = {figure: names if len(names) <= MOST_BEST else frozenset() for figure, names in best(made).items()}
     turnaround, makespan, fairness, peak = map(tr, ("Mean turnaround", "Makespan", "Fairness", "Peak memory"))
     names = list(chosen.finish_s) if len(chosen.finish_s) <= SHOWN_FINISHES else []
+    knows_peaks = any(one.peak_bytes is not None for one in made)  # only once it is checked
     columns = [f"{name} " for name in names]  # a sub-model may be named like another column
     rows = [
         {tr("Policy"): (wording.title(one.policy), one is chosen)}
@@ -67,8 +68,8 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
             turnaround: (told(one.mean_turnaround_s), one.policy in least["mean_turnaround_s"]),
             makespan: (told(one.makespan_s), one.policy in least["makespan_s"]),
             fairness: (f"{one.fairness:.2f}", one.policy in least["fairness"]),
-            peak: (memory_text(one.peak_bytes), one.policy in least["peak_bytes"]),
         }
+        | ({peak: (memory_text(one.peak_bytes), one.policy in least["peak_bytes"])} if knows_peaks else {})
         for one in made
     ]
     looks: markup.Looks = {tr("Policy"): _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
