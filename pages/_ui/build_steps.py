@@ -40,9 +40,7 @@ def steps(
         BuildStep(tr("Sub-models"), SUBMODELS, not lacks, lacks or wording.count_text(len(listed), "sub-model")),
         BuildStep(tr("Run"), run_form.SECTION, not of_run, of_run[0].message if of_run else policy),
         BuildStep(tr("Check"), launch.SECTION, checked, launch.check_words(report)),
-        BuildStep(
-            tr("Start training"), None, False, tr("ready; what is not checked is checked first") if ready else ""
-        ),
+        BuildStep(tr("Start training"), None, False, start),
     )
 
 
