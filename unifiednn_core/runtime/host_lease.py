@@ -12,7 +12,7 @@ from unifiednn_core.runtime.launchers import is_alive, own_identity
 from unifiednn_core.spec.devices import SERVER
 from unifiednn_core.store import Store, leases
 from unifiednn_core.store.devices import AWAY, SEEN_AGAIN_S
-from unifiednn_core.store.hosts import HostRow
+from unifiednn_core.store.hosts import HostRow, machine_of
 from unifiednn_core.store.workers import WorkerIdentity
 
 VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
@@ -88,7 +88,7 @@ class HostLease:
         return is_alive(WorkerIdentity(row.agent_pid, row.agent_started_at_s, row.boot_id))
 
     def _refusal(self, blocking: HostRow) -> BadInput:
-        if not self._store.is_remote and blocking.boot_id != own_identity().boot_id:
+        if not self._store.is_remote and machine_of(blocking.boot_id) != machine_of(own_identity().boot_id):
             message = f"SQLite serves one machine, and {blocking.machine} uses this database now."
             remedy = f"Set {DATABASE_SETTING} to a PostgreSQL database."
             return BadInput.of("Another machine", DATABASE_SETTING, message, remedy)

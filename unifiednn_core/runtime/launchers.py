@@ -17,6 +17,7 @@ from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
 from unifiednn_core.spec.run import MOST_LANES
+from unifiednn_core.store.hosts import machine_of
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -29,6 +30,7 @@ MARK_BYTES = 256
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
 """Prefixes of the variables of object stores, which workers never open themselves."""
 _log = logging.getLogger(__name__)
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux: that of the machine, outside of containers
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
 
 
@@ -178,11 +180,16 @@ def worker_environment(threads: int) -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """Id of the current boot of this machine."""
+    """Id of the current boot of this machine; in a container with its PID namespace behind it, as `BOOT/INODE`."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return f"{psutil.boot_time():.0f}"
+        boot = f"{psutil.boot_time():.0f}"
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return boot
+    return boot if namespace == _FIRST_PID_NAMESPACE else f"{boot}/{namespace}"
 
 
 def own_identity() -> WorkerIdentity:
@@ -218,6 +225,12 @@ def is_alive(worker: WorkerIdentity) -> bool:
         return False
     except psutil.AccessDenied:  # it exists
         return True
+
+
+def is_elsewhere(worker: WorkerIdentity) -> bool:
+    """Whether a process has another PID namespace of this very machine, so that its PID says nothing here."""
+    here = boot_id()
+    return worker.boot_id != here and machine_of(worker.boot_id) == machine_of(here)
 
 
 class WorkMark:

@@ -22,7 +22,7 @@ from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.host_lease import HostLease
-from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, own_identity
+from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
@@ -130,7 +130,7 @@ class Supervisor:
         for hybrid in held:
             death = self._death_of(hybrid)
             if death is not None:
-                self._lose(hybrid, death, RESUME)
+                self._lose(hybrid, death, RESUME, judge=self._host if death.by_lease else None)
         self._store.commands.settle_unclaimed()
         self._look_at_devices()
         if renewed:
@@ -289,18 +289,29 @@ class Supervisor:
         log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in {home}."
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")
-            same_boot = worker.boot_id == boot_id()
-            return None if is_alive(worker) else _Death(f"The worker process {worker.pid} died. {log}", same_boot)
+            if is_alive(worker):
+                return None
+            if is_elsewhere(worker):
+                return self._silence_of(hybrid)
+            return _Death(f"The worker process {worker.pid} died. {log}", counts=worker.boot_id == boot_id())
         claimer = None if hybrid.claimer is None else WorkerIdentity(**hybrid.claimer)
         code = self._launcher.exit_code(hybrid.id) if claimer in (None, own_identity()) else None
         if code is not None:  # of the worker that this very process has started
             return _Death(f"The worker ended with exit code {code} before it could register. {log}")
-        if claimer is not None and not is_alive(claimer):
+        if claimer is not None and not (is_alive(claimer) or is_elsewhere(claimer)):
             return _Death("The process that was starting its worker died.", counts=False)
         seen_at_s = self._coming_up.setdefault(_claim_of(hybrid), self._clock.monotonic_s())
         if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
             return _Death(f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}")
         return None
+
+    def _silence_of(self, hybrid: HybridRow) -> "_Death | None":
+        """The death of a worker in another container of this machine, of which only its heartbeat tells."""
+        patience_s = leases.LOST_S if hybrid.claimer is None else REGISTRATION_PATIENCE_S
+        if not leases.is_stale(hybrid.heartbeat_at_s or 0.0, self._store.hosts.now_s(), patience_s):
+            return None
+        cause = f"Nothing was heard of its worker, in another container, for {patience_s:g} s."
+        return _Death(cause, counts=False, by_lease=True)
 
 
 class _Death(NamedTuple):
@@ -308,6 +319,8 @@ class _Death(NamedTuple):
 
     cause: str
     counts: bool = True
+    by_lease: bool = False
+    """Whether only its heartbeat says so, which may have come by now."""
 
 
 def _claim_of(hybrid: HybridRow) -> tuple[str, float | None]:

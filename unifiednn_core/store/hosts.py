@@ -29,6 +29,7 @@ class HostRow(Base):
     machine: Mapped[str]
     """What the machine calls itself."""
     boot_id: Mapped[str]
+    """Of `launchers.boot_id`: PIDs mean something within it alone."""
     agent_pid: Mapped[int]
     agent_started_at_s: Mapped[float]
     state: Mapped[HostState] = mapped_column(default=READY)
@@ -72,10 +73,11 @@ class Hosts:
     def _prevents(self, row: HostRow, other: HostRow, over: tuple[int, float] | None, now_s: float) -> bool:
         if other.state == AWAY or leases.is_stale(other.renewed_at_s, now_s):
             return False
+        other_machine = machine_of(other.boot_id) != machine_of(row.boot_id)
         if other.name != row.name or row.name == SERVER:
-            return other.boot_id != row.boot_id and (not self._database.is_remote or other.name == row.name)
+            return other_machine and (not self._database.is_remote or other.name == row.name)
         process = other.agent_pid, other.agent_started_at_s
-        return other.boot_id != row.boot_id or process not in (over, (row.agent_pid, row.agent_started_at_s))
+        return other_machine or process not in (over, (row.agent_pid, row.agent_started_at_s))
 
     def renew(self, row: HostRow, free_bytes: Mapping[str, int | None], *, parks: bool = False) -> bool:
         """Renew the lease of a host; False if another agent serves it by now, or it was declared lost.
@@ -154,6 +156,11 @@ class Hosts:
             return True
 
 
+def machine_of(boot_id: str) -> str:
+    """What boots of a machine have in common in all its containers."""
+    return boot_id.partition("/")[0]
+
+
 def state_on(row: DeviceRow, host: HostRow | None) -> DeviceState:
     """State of a device as its host lets it be: away with that, and draining while that parks."""
     if host is None or host.state == READY:
@@ -163,8 +170,10 @@ def state_on(row: DeviceRow, host: HostRow | None) -> DeviceState:
 
 def _is_served_by(known: HostRow, row: HostRow) -> bool:
     """Whether this agent is the one of a host. PIDs alone are equal in containers of one machine."""
+    if row.name == SERVER:
+        return machine_of(known.boot_id) == machine_of(row.boot_id)
     process, own = (known.agent_pid, known.agent_started_at_s), (row.agent_pid, row.agent_started_at_s)
-    return known.boot_id == row.boot_id and (row.name == SERVER or process == own)
+    return known.boot_id == row.boot_id and process == own
 
 
 def _forget(session: Session, row: HostRow) -> None:

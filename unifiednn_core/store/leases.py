@@ -30,14 +30,14 @@ def may_judge(since_s: float, renewed_at_s: float, now_s: float) -> bool:
     return now_s - renewed_at_s <= GAP_S and now_s - since_s >= LOST_S
 
 
-def is_stale(renewed_at_s: float, now_s: float) -> bool:
+def is_stale(renewed_at_s: float, now_s: float, after_s: float = LOST_S) -> bool:
     """Whether a lease has run out. One of the future is from before the clock was set back."""
-    return abs(now_s - renewed_at_s) > LOST_S
+    return abs(now_s - renewed_at_s) > after_s
 
 
-def is_lost(heartbeat_at_s: float, host_renewed_at_s: float, now_s: float) -> bool:
+def is_lost(heartbeat_at_s: float, host_renewed_at_s: float, now_s: float, after_s: float = LOST_S) -> bool:
     """Whether a worker of another host is lost: neither it nor its agent, which would judge it, has been heard of."""
-    return is_stale(heartbeat_at_s, now_s) and is_stale(host_renewed_at_s, now_s)
+    return is_stale(heartbeat_at_s, now_s, after_s) and is_stale(host_renewed_at_s, now_s, after_s)
 
 
 def may_step(renewed_s: float, now_s: float) -> bool:

@@ -131,7 +131,7 @@ class HybridRow(Base):
     worker_boot_id: Mapped[str | None]
     heartbeat_at_s: Mapped[float | None]
     claimer: Mapped[dict[str, Any] | None]
-    """Process that is starting a worker: fields of `WorkerIdentity`, until the worker is known."""
+    """Process that is starting a worker: fields of `WorkerIdentity`, until the worker registers."""
 
 
 class RunRow(Base):

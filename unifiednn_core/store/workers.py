@@ -359,7 +359,7 @@ class Workers:
             if hybrid.heartbeat_at_s is None or taken:
                 return None
             _set_worker(hybrid, worker)
-            hybrid.heartbeat_at_s = self._database.now_s(session)
+            hybrid.heartbeat_at_s, hybrid.claimer = self._database.now_s(session), None
             hybrid.attempt += 1
             hybrid.launched_at_s = hybrid.launched_at_s or launched_at_s
             for run, _ in members_of(session, hybrid_id):
@@ -436,7 +436,7 @@ class Workers:
         because another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is
         False for deaths that the hybrid did not cause: the host restarted, or the process that was starting the worker
         died. `judge` is the host of a supervisor that knows of the worker by its lease alone; nothing happens unless
-        that has run out.
+        that has run out. It may be the worker's own host, for one in another container.
         """
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
@@ -478,9 +478,9 @@ class Workers:
                 self._lose_shared(session, hybrid, open_rows, list(runs.values()), again, (cause, remedy))
 
     def _has_run_out(self, session: Session, hybrid: HybridRow, judge: str) -> bool:
-        """Whether the worker of another host is lost by its lease, as far as this host may judge."""
+        """Whether a worker is lost by its lease, and that of its host if it is another one, and `judge` may say so."""
         host = session.get(HostRow, host_of(hybrid.device))
-        renewed_at_s = -inf if host is None else host.renewed_at_s
+        renewed_at_s = -inf if host is None or host.name == judge else host.renewed_at_s
         lost = is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session))
         return lost and may_judge(session, judge, self._database)
 

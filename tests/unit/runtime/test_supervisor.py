@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Superviso
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
+from unifiednn_core.store.hosts import machine_of
+from unifiednn_core.store.leases import LOST_S, RENEW_S
+from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 
 MACHINE = (
@@ -132,6 +136,51 @@ def test_a_reused_pid_or_another_boot_is_not_the_same_worker() -> None:
     assert launchers.is_alive(me)
     assert not launchers.is_alive(WorkerIdentity(me.pid, me.started_at_s - 100, me.boot_id))
     assert not launchers.is_alive(WorkerIdentity(me.pid, me.started_at_s, "another boot"))
+
+
+def test_a_worker_in_another_container_is_judged_by_its_heartbeat(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+    server, command = (supervisor_of(store, Launcher(), clock) for _ in range(2))
+    server.tick()
+    there = WorkerIdentity(999_999_999, 1.0, f"{machine_of(launchers.boot_id())}/1")  # no such process here
+    store.workers.launched("r", there)
+    for _ in range(int(REGISTRATION_PATIENCE_S / RENEW_S) - 1):
+        clock.advance(RENEW_S)
+        command.tick()
+    assert store.workers.register("r", there) == 1, "torch may take long to load"
+    store.runs.transition("r", None, Event.BEGIN)
+    for _ in range(20):
+        clock.advance(RENEW_S)
+        store.telemetry.write("r", TelemetryRows())
+        command.tick()
+    assert state(store, "r") == "running"
+    for _ in range(int(LOST_S / RENEW_S)):
+        clock.advance(RENEW_S)
+        command.tick()
+    assert state(store, "r") == "running"
+    clock.advance(RENEW_S)
+    command.tick()
+    assert store.hybrids.get("r")[0].recoveries == 1 and store.hybrids.get("r")[0].deaths == 0
+
+
+def test_processes_in_another_pid_namespace_are_told_from_dead_ones() -> None:
+    me = launchers.own_identity()
+    program = (
+        "from dataclasses import asdict; from unifiednn_core.runtime import launchers as it; import json; "
+        f"me = it.WorkerIdentity({me.pid}, {me.started_at_s}, {me.boot_id!r}); "
+        "print(json.dumps([asdict(it.own_identity()), it.is_elsewhere(me), it.is_alive(it.own_identity())]))"
+    )
+    container = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    try:
+        subprocess.run([*container, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no namespaces here")
+    done = subprocess.run([*container, sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    identity, sees_me_elsewhere, lives = json.loads(done.stdout)
+    there = WorkerIdentity(**identity)
+    assert there.pid < 10 and lives, "the control: it is in a namespace of its own, and knows itself"
+    assert sees_me_elsewhere and launchers.is_elsewhere(there)
+    assert not launchers.is_elsewhere(me) and not launchers.is_elsewhere(WorkerIdentity(me.pid, 1.0, "another boot"))
 
 
 def test_a_run_claimed_again_by_another_supervisor_gets_the_whole_patience(store: Store, clock: SimulatedClock) -> None:

@@ -40,6 +40,14 @@ def test_sqlite_serves_one_machine_as_long_as_that_is_heard(
     assert store.hosts.enter(host(SERVER, "two")) is None, "after a restart the machine has another boot id"
 
 
+def test_a_server_in_another_container_of_the_machine_serves_beside_it(store: Store) -> None:
+    first, second = host(SERVER, "one/1"), host(SERVER, "one/2", pid=2)
+    assert store.hosts.enter(first) is None and store.hosts.enter(second) is None
+    assert store.hosts.renew(host(SERVER, "one/1"), {}) and store.hosts.renew(host(SERVER, "one/2", pid=2), {})
+    assert store.hosts.enter(host("a", "one/1")) is None
+    assert not store.hosts.renew(host("a", "one/2"), {}), "the same PID of another container"
+
+
 class Remote:
     """A database that other machines reach."""
 
