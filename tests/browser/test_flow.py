@@ -110,6 +110,8 @@ def choose_policy(hand: Hand) -> None:
     expect(forecast.get_by_role("row", name=re.compile("Priority chosen"))).to_be_visible(timeout=PATIENCE_MS)
     for policy in ("First come", "Shortest job", "Round robin"):
         expect(forecast.get_by_role("row", name=re.compile(policy))).to_be_visible()
+    hand.press("link", "3 Check")
+    expect(page.locator("#part-check")).to_be_in_viewport(timeout=PATIENCE_MS)
     hand.press("button", "Check")
     expect(page.get_by_text("This run can start.")).to_be_visible(timeout=PATIENCE_MS)
 
