@@ -77,7 +77,7 @@ def _look(files: Sequence[FileView]) -> None:
     """Draw the preview of one data set, and the button that splits it."""
     known, labels = {drafts.reference(file): file for file in files}, file_pick.labels(files)
     with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
-        chosen = st.selectbox(tr("Look into"), list(known), format_func=labels.__getitem__, key="look-pick", width=420)
+        chosen = st.selectbox(tr("Preview"), list(known), format_func=labels.__getitem__, key="look-pick", width=420)
         if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
     st.html(preview.panel(known[chosen]))

@@ -26,7 +26,7 @@ LIMIT_HELP = "Most memory that hybrids may use of this device. Empty means all o
 STATES: dict[str, tuple[str, wording.Colour, str]] = {
     "ready": ("check", "green", "It takes what waits."),
     "draining": ("output", "orange", "It takes nothing new, and what trains there goes on elsewhere."),
-    "away": ("power_off", "gray", "Its machine does not have it now."),
+    "away": ("power_off", "gray", "The device is unavailable on its host."),
 }
 
 

@@ -13,8 +13,8 @@ from unifiednn_core.views.library import DraftView
 
 NEW = "new"
 """In the address, for a draft that is none of those kept."""
-SUBMITTED = "It became a run. This is a new draft."
-GONE = "It was deleted, or it never was. This is a new one."
+SUBMITTED = "That draft was submitted. This is a new one."
+GONE = "That draft does not exist. This is a new one."
 CONFLICT = (
     "Another tab saved this draft after this tab read it. Your changes here are not saved until you overwrite it."
 )

@@ -52,15 +52,18 @@ def _ask(*, runs: bool) -> None:
     with st.container(key="cluster-form"):
         first, second, third, fourth = st.columns(4)
         gpus = first.number_input(tr("GPUs"), 1, MOST_GPUS, GPUS, 8, key="cluster-gpus")
-        gib = second.number_input(tr("GiB of each"), 1.0, 10_000.0, GIB_EACH, 8.0, "%g", key="cluster-gib")
+        gib = second.number_input(tr("GiB per GPU"), 1.0, 10_000.0, GIB_EACH, 8.0, "%g", key="cluster-gib")
         jobs = third.number_input(tr("Jobs"), 2, MOST_JOBS, JOBS, 1000, key="cluster-jobs")
         load = fourth.number_input(tr("Load offered"), 0.01, 100.0, LOAD, 0.1, "%g", key="cluster-load")
         names = {name: name.capitalize() for name in STATISTICS} | {OWN: tr("My own jobs (CSV)")}
         source = first.selectbox(tr("Jobs like those of"), list(names), 1, names.__getitem__, "cluster-source")
         failures = second.number_input(
-            tr("GPU fails each (h)"), 0.1, 1e6, None, 50.0, "%g", key="cluster-failures", help=tr(FAILURES_HELP)
+            tr("Mean time between GPU failures (h)"), 0.1, 1e6, None, 50.0, "%g", key="cluster-failures",
+            help=tr(FAILURES_HELP),
+        )  # fmt: skip
+        off = third.number_input(
+            tr("Duration error (log-normal sigma)"), 0.0, 5.0, 0.0, 0.5, "%g", key="cluster-off", help=tr(OFF_HELP)
         )
-        off = third.number_input(tr("Estimates off by"), 0.0, 5.0, 0.0, 0.5, "%g", key="cluster-off", help=tr(OFF_HELP))
         several = fourth.number_input(tr("Jobs on several GPUs (%)"), 0, 100, 0, 5, key="cluster-several")
         with st.container(horizontal=True, vertical_alignment="bottom"):
             policies = st.multiselect(

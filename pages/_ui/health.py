@@ -29,7 +29,7 @@ def draw() -> None:
         {
             tr("Part"): tr(PARTS[part.name]),
             tr("State"): tr(WORKS if part.ok else BROKEN if part.vital else ASLEEP),
-            tr("What it says"): f"{part.text} {part.remedy}".rstrip(),
+            tr("Details"): f"{part.text} {part.remedy}".rstrip(),
         }
         for part in found.parts
     )

@@ -16,12 +16,8 @@ STATES: dict[str, tuple[str, wording.Colour, str]] = {
     "ready": ("check", "green", "Its devices take what waits."),
     "draining": ("output", "orange", "Its devices take nothing new, and what trains there goes on elsewhere."),
     "parking": ("output", "orange", "Its agent ends: what trains there goes on elsewhere."),
-    "silent": ("help", "orange", "Nothing was heard of it for some seconds. Soon it counts as lost."),
-    "away": (
-        "power_off",
-        "gray",
-        "It is gone, or lost. Its devices return with its agent.",
-    ),
+    "silent": ("help", "orange", "Its lease is overdue: it is declared lost after 30 s without a heartbeat."),
+    "away": ("power_off", "gray", "It left or is lost. Its devices return with its agent."),
 }
 
 

@@ -19,12 +19,12 @@ from unifiednn_core.views.runs import FileView
 SIZE, LAST = "Size of images", "Channels last"
 TARGET, NO_TARGET, TEXTS, LEFT_OUT = "Column of the targets", "No targets", "Columns of texts", "Columns to leave out"
 TOKENIZER, LENGTH, FIRST_LINE = "Tokenizer", "Length of a sample", "First line"
-HOLDS_VALUES = "holds values"
-HEADERS = {"judged by its content": None, "names the columns": True, HOLDS_VALUES: False}
+IS_DATA = "data"
+HEADERS = {"detect automatically": None, "column names": True, IS_DATA: False}
 IN_WORDS = (
     (r", or --size 224 on the command line", ""),
     (r"--tokenizer words or --tokenizer tokenizer\.json", f"'{TOKENIZER}'"),
-    (r"--no-header", f"'{FIRST_LINE}' {HOLDS_VALUES}"),
+    (r"--no-header", f"'{FIRST_LINE}' as {IS_DATA}"),
     (r"--no-target", f"'{NO_TARGET}'"),
     (r"--target NAME", f"'{TARGET}'"),
     (r"--ignore ('[^']*')", rf"'{LEFT_OUT}' \1"),

@@ -264,7 +264,7 @@ def _details(one: ShelvedFile) -> str:
         lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
     for use in frame.service().library.file_uses(one.file.sha256):
         entry = tr(ENTRIES.get(use.entry, use.entry))
-        needed = f" {markup.faint(tr('needs it: has not ended'))}" if use.needed else ""
+        needed = f" {markup.faint(tr('still needed: the run has not ended'))}" if use.needed else ""
         lines.append(
             f"{markup.text(entry)}: {markup.bold(use.submodel)}, {_run_link(use.run_id, use.run_name)}{needed}"
         )
@@ -307,7 +307,7 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
         used += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
         words = tr("used by {users}.", users=", ".join(used)) if used else tr("nothing uses it.")
         if one.owners > 1:
-            words += " " + tr("{count} people have it; it goes for all.", count=one.owners)
+            words += " " + tr("Shared by {count} people; it is deleted for all of them.", count=one.owners)
         st.html(f"<p>{name}, {memory_text(one.file.size_bytes)}: {markup.text(words)}</p>")
     st.html(markup.small(f"{tr(AGAIN)} {tr('This cannot be undone.')}"))
     with st.container(horizontal=True, horizontal_alignment="right"):

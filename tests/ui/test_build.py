@@ -498,7 +498,7 @@ def test_a_submitted_draft_leads_to_its_run_and_the_next_visit_begins_anew(open_
     app = app.switch_page("pages/build.py").run()
     assert app.text_input(key="run-name").value == "hybrid"
     again = open_page("build", draft=drafted)
-    assert "It became a run." in text_of(again)
+    assert "That draft was submitted." in text_of(again)
     [run_id] = service.submitted_ids
     [link] = [one.proto for one in again.get("page_link") if one.proto.label == "Open its run"]
     assert run_id in link.query_string

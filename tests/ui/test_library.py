@@ -160,7 +160,7 @@ def test_a_file_that_an_open_run_needs_is_kept_and_says_which(open_page, service
     with service.store._database.write() as session:
         session.add(FileUseRow(sha256=held.file.sha256, run_id="r-live", submodel="lenet", entry="model"))
     app = ticked(open_page, said, "shelf-model", held.file.sha256)
-    assert "needs it: has not ended" in text_of(app)
+    assert "still needed: the run has not ended" in text_of(app)
     app.button(key="shelf-model-delete").click().run()
     assert "Needed by runs that have not ended: " in text_of(app) and app.button(key="library-delete-yes").disabled
     with pytest.raises(BadInput, match="has not ended"):

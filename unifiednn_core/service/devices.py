@@ -114,7 +114,7 @@ class DeviceService:
     def ready_device(self, name: str) -> None:
         """Use a device again that drains; raises `NotFound`, and `BadInput` for one that is away."""
         if any(row.name == name and state == AWAY for row, state in self._listed()):
-            message, remedy = f"{name} is away: its machine does not have it now.", "Wait until it returns."
+            message, remedy = f"{name} is away: its host does not offer it now.", "Wait until it returns."
             raise BadInput.of("Device", "name", message, remedy)
         self._devices.set_state(name, READY)
 

@@ -80,7 +80,8 @@ class PeopleService:
         """
         _require_address(person)
         if not 1 <= tickets <= MOST_TICKETS:
-            raise BadInput.of("Tickets", "tickets", f"Nobody can have {tickets}.", f"Give 1 to {MOST_TICKETS}.")
+            message, remedy = f"{tickets} is not a valid number of tickets.", f"Give 1 to {MOST_TICKETS}."
+            raise BadInput.of("Tickets", "tickets", message, remedy)
         self._people.give_tickets(person_id(person), tickets, self.guard.actor.label)
 
     @permission(Role.ADMIN, audited=False)

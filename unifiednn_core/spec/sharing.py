@@ -36,7 +36,7 @@ class Sharing(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            message, remedy = f"'{name}' does not say who may share a process.", f"Choose one of {', '.join(cls)}."
+            message, remedy = f"'{name}' is not a sharing setting.", f"Choose one of {', '.join(cls)}."
             raise BadInput.of("Sharing", "sharing", message, remedy) from None
 
 

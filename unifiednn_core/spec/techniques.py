@@ -97,12 +97,12 @@ class Checkpointing(Technique):
 
 
 class DropIT(Technique):
-    """Backward gets only the largest elements of what layers take."""
+    """Keeps only the largest input elements of layers for backward."""
 
     title: ClassVar[str] = "DropIT"
     summary: ClassVar[str] = (
-        "Of what convolutions and linear layers take, only the largest elements wait for backward. The gradients of "
-        "their weights become approximate, all others stay exact; steps take longer."
+        "Keeps only the largest input elements of convolutions and linear layers for backward. Their weight gradients "
+        "become approximate; all other gradients stay exact. Steps take longer."
     )
     paper: ClassVar[str] = "DropIT (ICLR 2023)"
 

@@ -1,4 +1,4 @@
-"""DropIT (ICLR 2023): of what a layer takes, only the largest elements wait for backward.
+"""DropIT (ICLR 2023): keeps only the largest input elements of a layer for backward.
 
 Of all gradients only those of the layer's weights need its inputs. So the gradients of inputs and biases stay exact, in
 the whole network. An element is large by its size, among all of a batch.

@@ -112,7 +112,7 @@ class _Call:
 
 
 def _never(_: None) -> Tensor:
-    raise RuntimeError("nobody goes back through what was computed again")
+    raise RuntimeError("backward was called on a recomputed forward")
 
 
 def _kept(one: Any, keep: Keep) -> Callable[[], Any]:

@@ -126,16 +126,19 @@ def reading(workload: Mapping[str, Any], arms: Sequence[ArmDocument]) -> list[st
 
 
 def _against(alone: ArmDocument, shared: Sequence[ArmDocument]) -> list[str]:
-    words = {"mean_turnaround_s": "mean turnaround", "p95_turnaround_s": "p95 of the turnaround",
-             "p95_slowdown": "p95 of the slowdown"}  # fmt: skip
+    words = {
+        "mean_turnaround_s": "mean turnaround",
+        "p95_turnaround_s": "p95 turnaround",
+        "p95_slowdown": "p95 slowdown",
+    }
     found = []
     for name, text in words.items():
         worse = [title(arm) for arm in shared if arm[name] > (1 + CLOSE) * alone[name]]
         if worse:
-            found.append(tr("Worse than a GPU each, by the {figure}: {arms}.", figure=tr(text), arms="; ".join(worse)))
+            found.append(tr("Worse {figure} than exclusive GPUs: {arms}.", figure=tr(text), arms="; ".join(worse)))
     equal = [title(arm) for arm in shared if abs(arm["mean_turnaround_s"] / alone["mean_turnaround_s"] - 1) <= CLOSE]
     if equal:
-        found.append(tr("No better than a GPU each, by the mean turnaround: {arms}.", arms="; ".join(equal)))
+        found.append(tr("No better mean turnaround than exclusive GPUs: {arms}.", arms="; ".join(equal)))
     return found
 
 
@@ -184,7 +187,7 @@ def charts(workload: Mapping[str, Any], arms: Sequence[ArmDocument]) -> list[Cha
     """GPUs in use over time; turnaround and slowdown of each arm."""
     turnaround = _bars("turnaround", arms, lambda arm: arm["mean_turnaround_s"] / HOUR_S, tr("hours"))
     slowdown = _bars("slowdown", arms, lambda arm: arm["p95_slowdown"], tr("times the duration"))
-    busy = tr("Share of GPUs that train somebody, over time, of each arm")
+    busy = tr("Share of GPUs in use over time, per arm")
     return [
         Chart("busy", tr("GPUs busy"), _busy(arms), busy, "own", "busy", wide=True),
         Chart("turnaround", tr("Mean turnaround"), turnaround, tr("Mean turnaround of each arm"), "own", "one"),

@@ -89,7 +89,7 @@ def test_a_verdict_needs_the_word_of_torch(
 def test_each_answer_is_one_line_of_the_card_and_of_the_document() -> None:
     found = comparison(HYBRID, replace(CONCURRENT, oracle=dict.fromkeys(NAMES, SAME)))
     arm = found.baselines["concurrent"]
-    line = "Read by torch itself, the network gives the same bits (lenet, resnet): 4 steps."
+    line = "The loader of torch.export gives identical bits (lenet, resnet): 4 steps."
     assert oracle_lines(arm) == [line]
     assert line in card(found.verdicts["concurrent"], found.hybrid, arm)
     document: Any = comparison_document(found, {"h": {}, "c": {}})

@@ -80,10 +80,10 @@ QUANTITIES = (
 MOST_RATIO = 2.0
 """Right end of the scale; its left end is 0, so that "equal" is in the middle."""
 _ORACLE = {
-    "same": "Read by torch itself, the network gives the same bits",
-    "differs": "Read by torch itself, the network gives other bits",
-    "none": "Not known whether torch itself reads the same network",
-    "not applicable": "Not read a second time by torch itself",
+    "same": "The loader of torch.export gives identical bits",
+    "differs": "The loader of torch.export gives different bits",
+    "none": "Not compared with the loader of torch.export",
+    "not applicable": "Not applicable to files other than .pt2",
 }
 _SCALE = ("less", "equal", "more")
 

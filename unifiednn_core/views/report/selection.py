@@ -49,7 +49,7 @@ def weights_table(sides: Sequence[Side]) -> str:
     """Hashes of weights."""
     rows = weights(sides)
     if not rows:
-        return small(tr("No two of them trained a sub-model of one name."))
+        return small(tr("They have no sub-model name in common."))
     caption = tr("SHA-256 of the weights: the same bits have the same hash")
     shown = [(name, tuple(f"{FILE}{sha}" if sha else "-" for sha in hashes)) for name, hashes in rows]
     return _table(caption, tr("Sub-model"), sides, shown)
