@@ -42,7 +42,7 @@ def main() -> None:
         return
     frame.live(draw, True)
     _settings()
-    fleet_panel.door()
+    fleet_panel.open_button()
 
 
 def draw(_live: bool) -> None:

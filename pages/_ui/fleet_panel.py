@@ -14,7 +14,7 @@ from unifiednn_core.views.fleet import FleetSimulation
 QUERY = "cluster"
 OWN = "own"
 """Jobs of the operator's own CSV."""
-DOOR = "What would the policies do on many GPUs, with jobs of published clusters or your own?"
+QUESTION = "What would the policies do on many GPUs, with jobs of published clusters or your own?"
 POLICIES_HELP = "Without a choice: all of them in hybrids, a queue for each GPU, and with moves."
 FAILURES_HELP = "Mean hours between two failures of a GPU. What trains there goes on from its last checkpoint."
 OFF_HELP = "0: placement knows how long jobs take. 1: it is wrong by a factor of 2.7 or more in a third of all cases."
@@ -26,9 +26,9 @@ STATES = {
 GPUS, GIB_EACH, JOBS, LOAD = 1000, 80.0, 30_000, 1.2
 
 
-def door() -> None:
-    """Draw the way here."""
-    st.html(markup.section(tr("A cluster"), tr(DOOR)))
+def open_button() -> None:
+    """Draw the button that opens the cluster simulator."""
+    st.html(markup.section(tr("A cluster"), tr(QUESTION)))
     if st.button(tr("Simulate a cluster"), key="cluster-open", icon=":material/lan:"):
         st.query_params[QUERY] = "1"
         st.rerun()

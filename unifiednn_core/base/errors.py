@@ -70,7 +70,7 @@ class BadCheckpoint(UnifiedNNError, ValueError):
 
 
 class OtherKind(BadCheckpoint):
-    """A sub-model may not go on here, because its bits would be others than on the kind of device it was trained on."""
+    """A sub-model may not go on here: it would not be bit-identical to the device kind it was trained on."""
 
     remedy = (
         "Allow it with: unifiednn edit RUN --moves any. Then retry it: it goes on from its checkpoint, and its result "
@@ -223,7 +223,7 @@ class UploadConflict(UnifiedNNError, RuntimeError):
 
 
 class Fenced(UnifiedNNError, RuntimeError):
-    """A worker wrote for a hybrid that it has no longer: it ended, or another worker has it."""
+    """A worker wrote for a hybrid it no longer owns: it ended, or another worker has it."""
 
     def __init__(self, hybrid_id: str, attempt: int):
         self.hybrid_id, self.attempt = hybrid_id, attempt

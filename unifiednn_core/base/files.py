@@ -1,4 +1,4 @@
-"""Files that survive a power cut, for whom they are, and safe file names."""
+"""Durable and private files, and safe file names."""
 
 import fcntl
 import functools

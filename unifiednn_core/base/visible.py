@@ -1,4 +1,4 @@
-"""Text of strangers in which everything can be seen: one rule for pages, charts, terminals, reports and logs."""
+"""Escapes invisible characters in untrusted text: one rule for pages, charts, terminals, reports and logs."""
 
 import sys
 from typing import TextIO, cast
@@ -8,9 +8,9 @@ BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and signs that look like nothing."""
 
 
-def is_visible(sign: str) -> bool:
-    """Whether a character shows itself, or is a space: no control character, direction mark or zero-width character."""
-    return (sign.isprintable() or category(sign) == "Zs") and sign not in BLANK
+def is_visible(character: str) -> bool:
+    """Whether a character is printable or a space: no control character, direction mark or zero-width character."""
+    return (character.isprintable() or category(character) == "Zs") and character not in BLANK
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -21,7 +21,7 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable() and BLANK.isdisjoint(text):
         return text
     return "".join(
-        sign if is_visible(sign) or sign in keep else sign.encode("unicode_escape").decode("ascii") for sign in text
+        one if is_visible(one) or one in keep else one.encode("unicode_escape").decode("ascii") for one in text
     )
 
 

@@ -1,1 +1,1 @@
-"""The terminal."""
+"""Command-line interface."""

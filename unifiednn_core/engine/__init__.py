@@ -1,1 +1,1 @@
-"""The paper: hybrid, sub-models, training."""
+"""Trains the sub-models of a hybrid: engine, lanes, gangs, checkpoints."""

@@ -59,7 +59,7 @@ class Company:
         self._climbing = {}
 
     def climb(self, turn: Turn) -> AbstractContextManager[None] | None:
-        """What surrounds the next step of a turn that climbs while no other does; None if it need not."""
+        """Context manager that keeps the next step's peak apart from other lanes' peaks; None if both fit at once."""
         fall, submodel = self._climbing.get(turn.job.name), turn.job.submodel
         if fall is None:
             return None

@@ -1,1 +1,1 @@
-"""What the host has: samplers, budget."""
+"""Host and GPU samplers, devices, memory budget."""

@@ -1,1 +1,1 @@
-"""Where it runs: supervisor, worker."""
+"""Processes: supervisor, agents, workers, export."""

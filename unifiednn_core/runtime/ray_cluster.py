@@ -112,7 +112,7 @@ class RayCluster:
     # -- reservations
 
     def groups(self) -> list[str]:
-        """Names of all reservations in this cluster, of whomever."""
+        """Names of all reservations in the cluster, by any owner."""
         return [one["name"] for one in _table()]
 
     def reserve(self, group: str, node: TrainingNode) -> None:

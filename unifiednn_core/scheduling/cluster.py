@@ -1,4 +1,4 @@
-"""A cluster that does not exist: its GPUs, its jobs and its failures, for `fleet.run_fleet`. Pure.
+"""A simulated cluster: GPUs, jobs, failures, for `fleet.run_fleet`. Pure.
 
 What is assumed, because no trace tells it: the memory of jobs that are drawn (`draw_jobs`), how long repairs take
 (`GPU_REPAIR_S`, `HOST_REPAIR_S`), and that no network trains faster or slower on another kind of GPU.
@@ -219,14 +219,11 @@ def failures_of(cluster: Cluster, seed: int) -> Iterator[FleetFailure]:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
-    """A policy whose speeds do not waver: what it only asks for to look at measured speeds again, it need not ask for.
-
-    `srtf` looks again each ten seconds; simulated speeds are the same then, so it would decide as before.
-    """
+class WithoutRechecks:
+    """Drops a policy's re-check quanta (`srtf.AGAIN`), because simulated speeds never change."""
 
     policy: Policy
-    name: ClassVar[str] = "steady"
+    name: ClassVar[str] = "without_rechecks"
     summary: ClassVar[str] = "Decides as another policy."
 
     def decide(self, view: View) -> Decision:

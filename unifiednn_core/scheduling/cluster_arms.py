@@ -15,7 +15,7 @@ from unifiednn_core.scheduling.cluster import (
     MOVE_COST_S,
     Cluster,
     ClusterJob,
-    Steady,
+    WithoutRechecks,
     entries_of,
     failures_of,
     view_of,
@@ -133,7 +133,7 @@ def trace_of(
     gains: bool = False, checkpoint_s: float = CHECKPOINT_S, off: float = 0.0,
 ) -> tuple[FleetTrace, str]:  # fmt: skip
     """What happens, and the policy in words."""
-    policy, gain = Steady(by_time(arm.policy, turn_s)), gain_of(cluster) if gains else None
+    policy, gain = WithoutRechecks(by_time(arm.policy, turn_s)), gain_of(cluster) if gains else None
     lanes, slowdown = (1, 1.0) if gain is None or arm.placement == "private" else (gain.lanes, gain.slowdown)
     waiting, simulated = entries_of(cluster, jobs, slowdown=slowdown, off=off, seed=seed)
     trace = run_fleet(

@@ -87,7 +87,10 @@ def obstacle(candidate: Member, at_work: Collection[Member], limit_bytes: int) -
 
 
 def climbing(members: Sequence[Member], limit_bytes: int) -> dict[str, Fall] | None:
-    """Up to where each of two climbs alone, if only so they may step at once; None if they may not, or need not."""
+    """For two members whose peaks do not fit together: the place in each step until which it must hold the peak lock.
+
+    None if the peaks fit, or if interleaving the steps under the limit is impossible or does not pay.
+    """
     sizes = [member.working_bytes for member in members]
     if len(members) != 2 or sizes[0] is None or sizes[1] is None or sizes[0] + sizes[1] <= limit_bytes:
         return None
@@ -103,9 +106,9 @@ class Took:
 
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """Of the thread that steps."""
+    """CPU seconds of the thread that steps."""
     waited_s: float = 0.0
-    """For which it had no core, because other programs computed."""
+    """Seconds runnable but waiting for a core, because other programs computed."""
     steps: int = 0
 
     def add(self, other: "Took") -> None:

@@ -55,7 +55,7 @@ def run_fleet(
     lanes: int = 1,
     quick: bool = False,
 ) -> FleetTrace:
-    """Simulate from a view on until everyone has ended whom a device helps and whose seconds are known.
+    """Simulate from `view` until every sub-model that can be placed and has a known duration has ended.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
     later. `watch` sees each view with the plan for it. `train` makes the private hybrid of a run, or None for one of

@@ -86,7 +86,7 @@ def quick_plan(
 
 
 class _Filled:
-    """See `placement._filled` and `placement._Fleet`."""
+    """The fill pass of `placement.decide` on columns; places in the same order, and keeps no reasons for waiting."""
 
     def __init__(self, columns: FleetColumns, now_s: float, usual_s: float):
         self.columns, self.now_s, self.usual_s = columns, now_s, usual_s
@@ -183,7 +183,7 @@ class _Filled:
         return loads
 
     def fits_free(self, site: Site, members: Sequence[Placed]) -> bool:
-        """Whether these fit on a free device; see `placement._Fleet.fits_free`."""
+        """Whether these fit on a free device."""
         sums = Sums().add(*(member.need for member in members if member.need is not None))
         room = min(site.most_bytes(alone=len(members) == 1), self.draft.free[self.columns.pool[site.index]])
         return bool(site.peak_bytes(sums) <= room)
@@ -210,7 +210,7 @@ def _first(places: Places, keys: Sequence[Floats], *, all_of_them: bool = False)
 
 
 def _balanced(columns: FleetColumns, now_s: float, line: Sequence[Waiting], usual_s: float, filled: _Filled) -> _Filled:
-    """See `placement._balanced`."""
+    """Fill again in the orders of `placement._balanced`; all who start must still start, with the lowest loads."""
     until = next((at for at, entry in enumerate(line) if id(entry) not in filled.placed), len(line))
     if until < 2 or len(columns.index) < 2:
         return filled
@@ -247,14 +247,17 @@ def _placement(draft: Draft, at: int) -> Placement:
 
 
 def _drained(columns: FleetColumns, hybrid_named: HybridNamed) -> tuple[Move, ...]:
-    """See `placement.drained`."""
+    """Moves of `placement.drained`, asked only for the hybrids on devices that drain."""
     ids = {str(columns.hybrid_of[at]) for at in columns.draining if columns.hybrid_of[at] is not None}
     hybrids = tuple(map(hybrid_named, sorted(ids, key=columns.born.__getitem__)))
     return tuple(drained(replace(columns.view, hybrids=hybrids))) if ids else ()
 
 
 def _to_free_devices(filled: _Filled, hybrid_named: HybridNamed) -> list[Move]:
-    """See `placement._to_free_devices`. A member gains at most what the others of its hybrid still have to do."""
+    """Moves to devices that nobody in line can use, as `placement._to_free_devices` finds them.
+
+    Looks only at hybrids where a move can pay: a member gains at most what the others of its hybrid still have to do.
+    """
     columns, draft, cost_s = filled.columns, filled.draft, filled.view.move_cost_s
     if not filled.pooled or cost_s == inf:
         return []

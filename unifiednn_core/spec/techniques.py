@@ -73,7 +73,7 @@ class Offload(Technique):
     budget_mib: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
     """MiB that a step may take besides weights, gradients and optimizer state; by default as few as possible."""
     ahead: Annotated[int, Field(ge=0, le=64)] = 1
-    """How many tensors travel while the device goes on."""
+    """Tensors prefetched ahead of backward."""
 
     @property
     def budget_bytes(self) -> int | None:
@@ -115,12 +115,12 @@ class DropIT(Technique):
 
     @property
     def exact(self) -> bool:
-        """If everything is kept."""
+        """Whether `keep` is 1."""
         return self.keep == 1
 
     @property
     def remedy(self) -> str:
-        """Of the published form, the other one."""
+        """What to change where it saves nothing."""
         return "Leave it out." if self.form == "deduplicated" else 'Leave it out, or set "form" to "deduplicated".'
 
 
@@ -184,7 +184,7 @@ class VirtualNodes(Technique):
 
     @property
     def exact(self) -> bool:
-        """Never: the sum of shares rounds in another way."""
+        """Always False: summing shares rounds differently."""
         return False
 
 

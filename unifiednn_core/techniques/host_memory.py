@@ -14,13 +14,13 @@ class Parcel(Protocol):
     """One tensor on the host."""
 
     def sent(self) -> None:
-        """Let what the device does next wait until the copy to the host is done, so that the memory there is free."""
+        """Make the current stream wait for the copy to the host, after which the memory of the device is free."""
 
     def fetch(self) -> Tensor:
         """Begin to copy it back; returns where it will be on the device, [elements]."""
 
     def wait(self) -> None:
-        """Let what the device does next wait until it is back."""
+        """Make the current stream wait for the copy back to the device."""
 
 
 class HostMemory(Protocol):
@@ -30,7 +30,7 @@ class HostMemory(Protocol):
         """Begin to copy memory, [elements], to the host. It has to live until `Parcel.sent`."""
 
     def close(self) -> None:
-        """Let what the device does next wait for all copies."""
+        """Make the current stream wait for all copies, prefetched ones included."""
 
 
 def beside(device: torch.device) -> HostMemory:
@@ -86,7 +86,7 @@ class PinnedMemory:
             return _Pinned(host, self._device, self._stream, self._stream.record_event())
 
     def close(self) -> None:
-        """Wait for what nobody asked for, too."""
+        """Make the current stream wait for all copies, prefetched ones included."""
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
@@ -95,7 +95,7 @@ class _Pinned:
         self._host, self._device, self._stream, self._done = host, device, stream, done
 
     def sent(self) -> None:
-        """Let the stream that computes wait."""
+        """Make the current stream wait for the copy to the host."""
         torch.cuda.current_stream(self._device).wait_event(self._done)
 
     def fetch(self) -> Tensor:
@@ -108,5 +108,5 @@ class _Pinned:
         return there
 
     def wait(self) -> None:
-        """Let the stream that computes wait."""
+        """Make the current stream wait for the copy back."""
         torch.cuda.current_stream(self._device).wait_event(self._done)

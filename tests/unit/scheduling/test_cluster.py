@@ -15,7 +15,7 @@ from unifiednn_core.scheduling import cluster_arms, simulator
 from unifiednn_core.scheduling.cluster import (
     Cluster,
     ClusterJob,
-    Steady,
+    WithoutRechecks,
     cluster_of,
     draw_jobs,
     entries_of,
@@ -121,7 +121,7 @@ def test_no_gpu_is_promised_twice(mode: str) -> None:
             assert len(keys) == 1 or (mode == "pooled" and all(needs[key].gpus == 1 for key in keys))
 
     view = view_of(TWO_KINDS, mode, moves=mode == "pooled")  # type: ignore[arg-type]
-    policy = Steady(ShortestRemainingTime())
+    policy = WithoutRechecks(ShortestRemainingTime())
     run_fleet(view, policy, jobs=simulated, coming=waiting, quick=True, watch=watch, fetch_s=5.0,
               failures=failures_of(TWO_KINDS, 1), checkpoint_s=PERIOD_S)  # fmt: skip
     assert seen[0] > 100
@@ -140,7 +140,7 @@ def test_a_policy_that_need_not_look_again_decides_the_same() -> None:
         waiting, simulated = entries_of(cluster_of(2, 80 * GIB), jobs)
         view = view_of(cluster_of(2, 80 * GIB), "pooled", moves=False)
         plain, steady = (run_fleet(view, policy, jobs=simulated, coming=waiting, quick=True)
-                         for policy in (ShortestRemainingTime(), Steady(ShortestRemainingTime())))  # fmt: skip
+                         for policy in (ShortestRemainingTime(), WithoutRechecks(ShortestRemainingTime())))  # fmt: skip
         assert plain.ends_s == pytest.approx(steady.ends_s) and plain.turns > steady.turns
 
 
