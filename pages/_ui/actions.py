@@ -1,6 +1,6 @@
 """Actions on runs (pause, stop, submit, download), and the dialog that is open."""
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from unifiednn_core.base.errors import BadInput, UnifiedNNError
 from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Tell
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.spec.run import BASELINES, Mode, RunSpec
+from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.views import markup, wording
 
 BUILD_PAGE, SUBMIT_PAGE, RUN_PAGE, COMPARE_PAGE = (f"pages/{name}.py" for name in ("build", "submit", "run", "compare"))
@@ -153,16 +153,6 @@ def checking() -> Iterator[Tell]:
         place = st.empty()
         yield lambda progress: place.html(markup.faint(progress.line))
     place.empty()
-
-
-def try_submit(spec: RunSpec, baselines: Sequence[Mode] = (), **options: Any) -> str | None:
-    """Submit a run and return its id; shows the findings of a refusal and returns None. `options` as for `submit`."""
-    try:
-        with checking() as tell:
-            return frame.service().runs.submit(spec, baselines=baselines, on_progress=tell, **options)
-    except UnifiedNNError as error:
-        show_error(error)
-        return None
 
 
 def open_run(run_id: str) -> None:

@@ -169,7 +169,7 @@ def forged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Definition]:
 
 @pytest.fixture
 def no_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "checked", lambda *_: False)
+    monkeypatch.setattr(guard, "check_call", lambda *_: False)
 
 
 @pytest.fixture(scope="module")

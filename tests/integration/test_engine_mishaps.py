@@ -160,7 +160,7 @@ def test_the_watchdog_sees_for_which_sub_model_the_host_waits(monkeypatch: pytes
 
     def watching(what: str, whole: Callable[..., object]) -> Callable[..., object]:
         def watched(*args: Any) -> object:
-            holder = args[0].name if isinstance(args[0], SubModel) else session.engine.holder
+            holder = args[0].name if isinstance(args[0], SubModel) else session.engine._roster.holder
             seen.append((what, {holder}, set(session.engine.at_work)))
             return whole(*args)
 

@@ -44,7 +44,6 @@ from unifiednn_core.service.server_folders import FOLDERS_VARIABLE
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec
 from unifiednn_core.store import Store
-from unifiednn_core.store.events import LEGACY
 from unifiednn_core.store.schema import (
     HYBRID,
     AttemptRow,
@@ -512,7 +511,7 @@ def _telemetry(view: RunView) -> Iterator[tuple[type, list[dict[str, Any]]]]:
     yield MemoryRow, [{"at_s": x, "source": source, "size_bytes": int(y)} for x, y in memory if source]
     yield StrataRow, _strata(view)
     yield EventRow, [
-        {"submodel": event.submodel, "at_s": event.at_s, "kind": event.kind, "code": event.code or LEGACY,
+        {"submodel": event.submodel, "at_s": event.at_s, "kind": event.kind, "code": event.code or "legacy",
          "state": event.state, "fields": dict(event.fields) or {"text": event.message}}
         for event in view.events
     ]  # fmt: skip

@@ -17,7 +17,6 @@ from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.weights import state_sha256
 
 INPUTS, TARGETS = "inputs", "targets"
-KEYS = frozenset({INPUTS, TARGETS})
 _HOW_TO_SAVE = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
 
 

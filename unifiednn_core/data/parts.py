@@ -77,11 +77,6 @@ def of_opened(opened: Opened) -> DataPart:
     return DataPart(opened.entries, rows, opened.notes)
 
 
-def in_memory(entries: Mapping[str, Tensor], notes: DataNotes) -> DataPart:
-    """A part whose entries are in memory."""
-    return of_opened(Opened(entries, notes))
-
-
 def opened_whole(path: Path, parts: Parts) -> Opened:
     """Read the only data set of a file into memory; raises `BadInput` if there are several, or for a large one."""
     if len(parts) > 1:

@@ -175,11 +175,6 @@ class Engine:
         """Sub-models that the device works for, and since when (monotonic clock)."""
         return self._stepper.at_work
 
-    @property
-    def holder(self) -> str | None:
-        """The policy's choice while it trains."""
-        return self._roster.holder
-
     def post(self, order: AnyOrder) -> None:
         """Ask for something; the engine does it at the next step boundary."""
         self.orders.append(order)

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map_only
 
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.contracts import sizes
-from unifiednn_core.formats.contracts.table import checked
+from unifiednn_core.formats.contracts.table import check_call
 
 MOST_SIGNATURES = 256
 # Operators whose arguments torch's autocast lowers on every device. All others get what the graph gives them, so that
@@ -79,7 +79,7 @@ class _Checked(fx.Interpreter):
         if self._autocast is not None and getattr(target, "overloadpacket", None) in LOWERED:
             args, kwargs = lowered((args, kwargs), self._autocast)
         if name is not None:
-            self.depends_on_values |= checked(name, args, kwargs)
+            self.depends_on_values |= check_call(name, args, kwargs)
         return target(*args, **kwargs)
 
 

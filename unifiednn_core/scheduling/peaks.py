@@ -39,18 +39,6 @@ def coarse(curve: Sequence[int], points: int = POINTS) -> tuple[int, ...]:
     return tuple(max(curve[start:end]) for start, end in zip([0, *ends], ends, strict=False))
 
 
-def shift(first: Sequence[int], second: Sequence[int], limit_bytes: int) -> float | None:
-    """Earliest start of the second step, as a share of the first, with which steps that repeat stay under a limit.
-
-    Both curves have equally many points and steps equally long. None if there is no such start.
-    """
-    points = len(first)
-    for late in range(points):
-        if all(size + second[at - late] <= limit_bytes for at, size in enumerate(first)):
-            return late / points
-    return None
-
-
 def falls_of(curve: Sequence[int], places: Sequence[tuple[str, int]]) -> tuple[Fall, ...]:
     """Falls of a step: `places` are parameters and the points of the curve after which each has its gradient."""
     left = list(accumulate(reversed(curve), max))[::-1]  # the most from each point on

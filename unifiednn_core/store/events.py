@@ -3,9 +3,6 @@
 from enum import StrEnum
 from typing import Any, Final
 
-LEGACY: Final = "legacy"
-"""Code of an event that an older version stored as a sentence; `text` in its fields holds it."""
-
 
 class Code(StrEnum):
     """What happened. Each comment names the fields."""

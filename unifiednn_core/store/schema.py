@@ -295,7 +295,7 @@ class EventRow(Base):
     kind: Mapped[str]
     """Group of the code on pages and in documents."""
     code: Mapped[str]
-    """What happened: `store.events.Code`, or `legacy`."""
+    """What happened: `store.events.Code`, or `legacy` for a sentence of an older version, in `text` of the fields."""
     state: Mapped[str | None]
     """State entered, if the event is a transition."""
     fields: Mapped[dict[str, Any]] = mapped_column(default=dict)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tools.bench.networks import NETWORKS
-from tools.bench.placement import MOST_OF_BOUND, NETS, measure
+from tools.bench.placement import MOST_OF_BOUND, NETS, measure, pipeline_s
 from unifiednn_core.techniques.placement.costs import MachineRates
 
 RATES = MachineRates()
@@ -29,3 +29,8 @@ def test_a_network_of_the_paper_is_placed_within_its_caps_with_its_bits(name: st
         assert row.same_bits and 1 - 1e-9 <= row.of_bound <= MOST_OF_BOUND and row.balance >= 1 - 1e-9
         assert row.cap_share is None or (row.cap_share < 1 and row.peak_of_cap is not None and row.peak_of_cap <= 1)
     assert {row.used for row in rows if row.cap_share is not None} != {1}
+
+
+def test_a_pipeline_is_as_fast_as_its_slowest_stage_in_the_long_run() -> None:
+    assert pipeline_s([1.0, 1.0, 1.0, 1.0], 1) == 4.0
+    assert pipeline_s([1.0, 2.0, 1.0], 5) == 4.0 + 4 * 2.0

@@ -26,9 +26,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def checked(name: str, *rest: Any) -> bool:
         heard.append(name)
-        return table.checked(name, *rest)
+        return table.check_call(name, *rest)
 
-    monkeypatch.setattr(guard, "checked", checked)
+    monkeypatch.setattr(guard, "check_call", checked)
     return heard
 
 

@@ -167,9 +167,9 @@ def test_contracts_hold_for_a_form(name: str, files: dict[str, Path], monkeypatc
 
     def checked(name: str, *rest: Any) -> bool:
         heard.append(name)
-        return table.checked(name, *rest)
+        return table.check_call(name, *rest)
 
-    monkeypatch.setattr(guard, "checked", checked)
+    monkeypatch.setattr(guard, "check_call", checked)
     plain, network = networks(name, files)
     plain(batch(name, 3, 0))
     expected, heard[:] = list(heard), []

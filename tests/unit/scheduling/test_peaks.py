@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.scheduling.peaks import Climb, Fall, coarse, falls_of, in_turn, shift, slowdown
+from unifiednn_core.scheduling.peaks import Climb, Fall, coarse, falls_of, in_turn, slowdown
 
 SIZES = st.integers(0, 1000)
 CURVES = st.lists(SIZES, min_size=1, max_size=80)
@@ -20,27 +20,6 @@ def test_few_points_hide_nothing(curve, points):
     if len(curve) % len(found) == 0:
         width = len(curve) // len(found)
         assert all(size <= found[at // width] for at, size in enumerate(curve))
-
-
-@given(st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=20), SIZES)
-def test_a_shift_keeps_the_limit_at_every_moment_and_no_earlier_one_does(pairs, limit):
-    first, second = zip(*pairs, strict=True)
-    points, found = len(first), shift(first, second, limit)
-
-    def most(late):
-        return max(first[at] + second[(at - late) % points] for at in range(points))
-
-    if found is None:
-        assert all(most(late) > limit for late in range(points))
-    else:
-        assert most(round(found * points)) <= limit
-        assert all(most(late) > limit for late in range(round(found * points)))
-
-
-def test_peaks_meet_valleys_where_the_sum_of_peaks_is_too_much():
-    assert shift(HILL, HILL, 200) == 0.0
-    assert shift(HILL, HILL, 130) is not None and shift(HILL, HILL, 130) > 0
-    assert shift(HILL, HILL, 105) is None
 
 
 @given(CURVES, st.data())

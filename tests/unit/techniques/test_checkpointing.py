@@ -128,7 +128,7 @@ def test_every_operator_of_a_file_is_checked_in_its_segment(monkeypatch: pytest.
         seen.append(name)
         return False
 
-    monkeypatch.setattr("unifiednn_core.formats.guard.checked", checked)
+    monkeypatch.setattr("unifiednn_core.formats.guard.check_call", checked)
     network, inputs, targets = of_file(deep)()
     take_step(network, inputs, targets)
     whole = sorted(seen)

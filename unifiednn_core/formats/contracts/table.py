@@ -34,13 +34,11 @@ ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one i
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}
 
 
-def check_call(target: str, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """Check the call of an operator; raises `ContractBroken`, and `KeyError` for an operator without a contract."""
-    checked(target, args, kwargs)
+def check_call(target: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Check the call of an operator; returns whether the shape of its result depends on values.
 
-
-def checked(target: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-    """Check a call, and return whether the shape of its result depends on values."""
+    Raises `ContractBroken`, and `KeyError` for an operator without a contract.
+    """
     contract = CONTRACTS[target]
     try:
         if target not in ATEN:

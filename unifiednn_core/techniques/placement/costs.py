@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.formats.contracts.table import checked
+from unifiednn_core.formats.contracts.table import check_call
 from unifiednn_core.formats.draws import is_of_file
 from unifiednn_core.formats.guard import name_of
 from unifiednn_core.formats.subgraph import changed_by
@@ -163,7 +163,7 @@ class _Run:
         given = [one for value in fresh.values() for one in _tensors(value)]
         device = next((one.device for one in given), torch.device("cpu"))
         if self.of_file and (name := name_of(node.target)) is not None:  # type: ignore[arg-type]
-            checked(name, *fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__))
+            check_call(name, *fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__))
         saved: list[Tensor] = []
         with _recorded(saved):
             forward_s, forward_flops, result = self.meter.seconds(partial(_call, node, fresh), device)

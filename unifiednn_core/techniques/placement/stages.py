@@ -194,11 +194,3 @@ def _largest_of(values: NDArray[np.int64]) -> Callable[[int, int], int]:
         return int(max(tables[level][first], tables[level][behind - (1 << level)]))
 
     return largest
-
-
-def pipeline_s(stage_s: Sequence[float], micro_batches: int) -> float:
-    """Return seconds of a step of so many micro-batches through stages of these seconds, then an update of all.
-
-    Each stage is busy with one at a time, and the slowest one is never idle in between; nothing is sent.
-    """
-    return sum(stage_s) + (micro_batches - 1) * max(stage_s, default=0.0)

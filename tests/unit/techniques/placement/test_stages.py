@@ -7,7 +7,7 @@ import pytest
 from tests.unit.techniques.placement.graphs import KIB, chain, random_graph
 from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.techniques.placement.graph import Link
-from unifiednn_core.techniques.placement.stages import crossing, cuts, pipeline_s, stages
+from unifiednn_core.techniques.placement.stages import crossing, cuts, stages
 
 
 def seconds_of(first: int, behind: int, seconds: list[float]) -> float:
@@ -55,8 +55,3 @@ def test_only_the_tensors_of_a_cut_cross_it_and_no_unit_is_torn(seed: int) -> No
         sent = {edge.source for edge in graph.edges if edge.source < cut.before <= edge.target and edge.size_bytes}
         assert sent == set(crossing(graph, cut.before)) and len(sent) == cut.tensors <= 2
         assert all((unit[0] < cut.before) == (unit[-1] < cut.before) for unit in graph.units)
-
-
-def test_a_pipeline_is_as_fast_as_its_slowest_stage_in_the_long_run() -> None:
-    assert pipeline_s([1.0, 1.0, 1.0, 1.0], 1) == 4.0
-    assert pipeline_s([1.0, 2.0, 1.0], 5) == 4.0 + 4 * 2.0
