@@ -39,7 +39,7 @@ def live(server: Server) -> Iterator[dict[str, str]]:
     service.close()
 
 
-@pytest.mark.parametrize("look", ["desk", pytest.param("phone", marks=pytest.mark.long)])
+@pytest.mark.parametrize("look", ["desk", "phone"])
 def test_no_page_has_a_serious_fault(look: str, live: dict[str, str], server: Server, browser: Browser) -> None:
     viewport, scheme = LOOKS[look]
     page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()  # type: ignore[arg-type]
