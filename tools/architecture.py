@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 
 import grimp
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 PACKAGE = "unifiednn_core"
-WIDTH_PX, BOX_PX, HEIGHT_PX, GAP_PX, MARGIN_PX = 1060, 236, 52, 34, 20
+WIDTH_PX, BOX_PX, HEIGHT_PX, GAP_PX, MARGIN_PX = 1060, 236, 64, 34, 20
+LINE_CHARACTERS, LINE_PX = 42, 14
 GROUND = frozenset({f"{PACKAGE}.base", f"{PACKAGE}.spec"})
 """Every room imports these; their lines would hide the others."""
 FONT = "font-family='system-ui, sans-serif'"
@@ -75,7 +77,7 @@ def draw() -> str:
 def _summary(name: str) -> str:
     source = (ROOT / name.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
     text = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-    return text.rstrip(".")
+    return text.partition(". ")[0].rstrip(".")
 
 
 def _package_of(module: str, names: Sequence[str]) -> str | None:
@@ -103,11 +105,11 @@ def _box(room: Room) -> Iterator[str]:
         f"<text x='{middle_px:.0f}' y='{room.y_px + 21:.0f}' {FONT} font-size='15' font-weight='600' "
         f"text-anchor='middle' fill='#171b22'>{escape(label)}</text>"
     )
-    short = room.text if len(room.text) <= 44 else f"{room.text[:43].rstrip(' ,')}…"
-    yield (
-        f"<text x='{middle_px:.0f}' y='{room.y_px + 39:.0f}' {FONT} font-size='10.5' text-anchor='middle' "
-        f"fill='#5b6472'>{escape(short)}</text>"
-    )
+    for place, line in enumerate(wrap(room.text, LINE_CHARACTERS)):
+        yield (
+            f"<text x='{middle_px:.0f}' y='{room.y_px + 38 + place * LINE_PX:.0f}' {FONT} font-size='10.5' "
+            f"text-anchor='middle' fill='#5b6472'>{escape(line)}</text>"
+        )
 
 
 if __name__ == "__main__":
