@@ -10,7 +10,7 @@ from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
 
-NAME_WIDTH_PX = 220
+NAME_WIDTH_PX = 180
 QUEUE_PAGE = "pages/queue.py"
 
 

@@ -174,6 +174,7 @@ def curves_are_transformed_truly(page: Page) -> None:
             check(!isLog(chart, [-1, ...wide], auto) && !isLog({}, wide, auto), 'no log of what is not positive');
             check(isLog(chart, [1, 2], {scale: 'log'}) && !isLog(chart, wide, {scale: 'linear'}), 'as chosen');
           }
+          check(decades(undefined, [-1, 0.0005, 2]) === 4 && decades([0.1, 0.9], [0.0005, 2]) === 0, 'powers of ten');
           check(csvOf(['a'], [['=1+1'], ['x,y'], ['q"q']]) === 'a\\n\\'=1+1\\n"x,y"\\n"q""q"', 'no formula in a CSV');
           check(decoded({dtype: 'f4', bdata: btoa(String.fromCharCode(0, 0, 128, 63))})[0] === 1, 'packed values');
           return failed;

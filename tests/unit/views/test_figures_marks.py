@@ -36,7 +36,7 @@ def test_signs_that_would_overlap_are_gathered_and_still_told():
     first, second, last = gather([*near, end])
     assert (first.text, first.count) == ("load 0; load 0.1", 2) and (second, last) == (near[2], end)
     chain = [Mark(float(at), "checkpoint", None, "x") for at in range(1000)]
-    assert len(gather(chain)) > 50, "a row of near marks does not become one"
+    assert len(gather(chain)) > 30, "a row of near marks does not become one"
 
 
 def test_kinds_that_come_together_stand_in_two_rows():

@@ -12,7 +12,7 @@ MAX_OF_A_KIND = 120
 """Of a kind with more marks, neighbours are gathered."""
 MAX_LINES = 24
 """A kind with more marks has signs above the chart and no lines through it."""
-NEAR = 0.015
+NEAR = 0.02
 """Signs of a kind that are nearer than this share of the time between all of them are gathered: they would overlap."""
 MAX_TEXTS = 3
 """Most gathered marks that are told one by one."""
