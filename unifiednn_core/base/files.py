@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import hashlib
 import os
 import re
 import secrets
@@ -70,6 +71,12 @@ def move(source: Path, target: Path) -> None:
     source.replace(target)
     sync(target.parent)
     sync(target.parent.parent)  # `target.parent` may be new
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the bytes of a file, in hex. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -71,7 +71,7 @@ def outputs_of(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Tensor, ...
     return tuple(one.detach().to("cpu").contiguous() for one in listed if one is not None)
 
 
-def sha256_of(outputs: Sequence[Tensor]) -> str:
+def outputs_sha256(outputs: Sequence[Tensor]) -> str:
     """Hash of outputs with their shapes and types."""
     return state_sha256({str(place): one for place, one in enumerate(outputs)})
 
@@ -99,11 +99,11 @@ def take(
     before = module.training
     module.train(False)
     try:
-        digest = sha256_of(outputs_of(module, inputs))
+        digest = outputs_sha256(outputs_of(module, inputs))
         outputs = outputs_of(module, inputs)
     finally:
         module.train(before)
-    if sha256_of(outputs) != digest:
+    if outputs_sha256(outputs) != digest:
         return Probes(missing="the network returns other values each time, also in evaluation")
     kept = outputs if sum(one.nbytes for one in outputs) <= MOST_BYTES else ()
     return Probes(tuple(one.cpu().contiguous() for one in inputs), kept, digest, data, kind)

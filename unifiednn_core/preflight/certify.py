@@ -30,7 +30,7 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.probes import FILENAME as PROBES
-from unifiednn_core.engine.probes import Probes, outputs_of, sha256_of
+from unifiednn_core.engine.probes import Probes, outputs_of, outputs_sha256
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import some
 from unifiednn_core.formats.weights import state_sha256
@@ -292,7 +292,7 @@ class _Unpacked:
             outputs, findings = attempt(partial(_outputs, self.folder / name, plain, probes), name)
             if outputs is None:
                 return _differs("outputs", f"{name} cannot be run on the probes. {findings[0].message}")
-            if sha256_of(outputs) == probes.outputs_sha256:
+            if outputs_sha256(outputs) == probes.outputs_sha256:
                 continue
             if elsewhere:
                 return _not_compared(f"{elsewhere[0]} Bits may differ. {_distance(outputs, probes.outputs)}".strip())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
@@ -22,7 +23,7 @@ from unifiednn_core.preflight import savings
 from unifiednn_core.preflight.budget_findings import budget_findings
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
-from unifiednn_core.preflight.inspection import attempt, placed, sha256_of
+from unifiednn_core.preflight.inspection import attempt, placed
 from unifiednn_core.preflight.kept import kept
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
 from unifiednn_core.preflight.measure import measure
@@ -127,7 +128,7 @@ class _Files:
                 if not path.is_file():
                     raise FileNotFoundError(2, "there is no such file")
                 self.resolved[written] = ResolvedFile(
-                    path=path, sha256=sha256_of(path), size_bytes=path.stat().st_size, filename=Path(written).name
+                    path=path, sha256=file_sha256(path), size_bytes=path.stat().st_size, filename=Path(written).name
                 )
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "the name is not a path"

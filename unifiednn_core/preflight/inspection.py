@@ -1,12 +1,12 @@
 """Describes one file, without a spec."""
 
-import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
+from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data import conversion, datasets, tokenizer_file, torch_data
 from unifiednn_core.data.containers import DATA_ALONE, container_of
@@ -31,7 +31,7 @@ def inspect_file(path: Path, filename: str) -> FileReport:
     if described is None:
         described = ("checkpoint", CHECKPOINT_FORMAT, {}) if looks_like_one(path) else ("unknown", "", {})
     kind, format_name, facts = described
-    sha256, size_bytes = sha256_of(path), path.stat().st_size
+    sha256, size_bytes = file_sha256(path), path.stat().st_size
     return FileReport(
         kind=kind, format=format_name, sha256=sha256, size_bytes=size_bytes, facts=facts, findings=findings
     )
@@ -55,12 +55,6 @@ def attempt(action: Callable[[], Result], field: str) -> tuple[Result | None, tu
         title, message = "Cannot be read", f"The file cannot be read ({type(error).__name__})."
         remedy = "Save it again in the usual way, and copy it whole."
     return None, (_legible(Finding(title=title, field=field, message=message, remedy=remedy)),)
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of the bytes of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _describe(path: Path) -> Described:

@@ -12,7 +12,7 @@ import psutil
 import torch
 from pydantic import BaseModel
 
-from unifiednn_core.base.files import move
+from unifiednn_core.base.files import file_sha256, move
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import GIB
 from unifiednn_core.data import conversion
@@ -21,7 +21,7 @@ from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.certify import certify
 from unifiednn_core.preflight.check import DRY_RUN_CPU_S, MEASURE_CPU_S, check
-from unifiednn_core.preflight.inspection import attempt, inspect_file, sha256_of
+from unifiednn_core.preflight.inspection import attempt, inspect_file
 from unifiednn_core.preflight.kept_check import files_of, place_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import (
@@ -128,7 +128,7 @@ def run_inspect(
         problems = tuple(finding for report in reports for finding in report.findings)
         return reports[0].model_copy(update={"others": tuple(reports[1:]), "findings": problems})
     size_bytes = path.stat().st_size
-    return FileReport(kind="unknown", format="", sha256=sha256_of(path), size_bytes=size_bytes, findings=findings)
+    return FileReport(kind="unknown", format="", sha256=file_sha256(path), size_bytes=size_bytes, findings=findings)
 
 
 def run_split(path: Path, filename: str, plan: SplitPlan, home: Home) -> SplitReport:

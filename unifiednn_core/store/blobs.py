@@ -5,7 +5,6 @@ database say which keys there are (`store.blob_rows`), so a blob counts only onc
 """
 
 import errno
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, UnifiedNNError
-from unifiednn_core.base.files import replacing, sync
+from unifiednn_core.base.files import file_sha256, replacing, sync
 from unifiednn_core.base.paths import BLOBS_SETTING
 
 MARK = "unifiednn-blobs"
@@ -47,12 +46,6 @@ class Blobs(Protocol):
 
     def mark(self, write: str | None = None) -> str | None:
         """What identifies this place, after writing it if given; None for a place without it."""
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file. Raises `OSError`."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def blobs_at(url: str) -> Blobs:
@@ -214,7 +207,7 @@ def _receive(blobs: Blobs, read: Callable[[Path], None], key: str, to: Path) -> 
             if blobs.mark() is None:
                 raise BlobsUnreachable(f"{blobs.url} is not there, or not mounted") from None
             raise BlobLost(f"The file {key} is missing in {blobs.url}.") from None
-        if sha256_of(temporary) != key.rpartition("/")[2]:
+        if file_sha256(temporary) != key.rpartition("/")[2]:
             raise BlobDamaged(f"The file {key} in {blobs.url} is damaged: its bytes are others than its name says.")
 
 

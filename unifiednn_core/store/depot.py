@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable
-from unifiednn_core.base.files import move
+from unifiednn_core.base.files import file_sha256, move
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, BlobRows, file_key
-from unifiednn_core.store.blobs import BlobDamaged, Blobs, asked_url, blobs_at, sha256_of
+from unifiednn_core.store.blobs import BlobDamaged, Blobs, asked_url, blobs_at
 from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import BlobRow
 
@@ -309,7 +309,7 @@ class Depot:
         if facts not in self._known:
             if len(self._known) > 1000:
                 self._known.clear()
-            self._known[facts] = sha256_of(path)
+            self._known[facts] = file_sha256(path)
         return self._known[facts]
 
 

@@ -26,7 +26,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
     from tests.hostile.operators.batches import outcomes
     from tests.hostile.operators.cases import PROGRAM, Case, case, targets
     from tests.hostile.operators.child import Executor, Outcome
-    from unifiednn_core.formats.contracts.table import checked
+    from unifiednn_core.formats.contracts.table import check_call
 
     torch.set_num_threads(1)
     parts = given.operator.split(",")
@@ -50,7 +50,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
 
     def begin() -> Executor:
         torch.set_num_threads(given.threads)
-        check = (lambda *_: False) if given.known == "fakes" else checked
+        check = (lambda *_: False) if given.known == "fakes" else check_call
         return Executor(None if given.no_contracts else check, fakes)
 
     found: list[tuple[Case, Outcome]] = list(outcomes(cases, lambda: begin().outcome))

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import opened
 from unifiednn_core.data.conversion import convert, is_needed
@@ -20,7 +21,7 @@ from unifiednn_core.data.preview import preview
 from unifiednn_core.data.split import split
 from unifiednn_core.data.values import DataNotes, DataPreview, SplitPlan, preview_of, split_plan
 from unifiednn_core.preflight import process
-from unifiednn_core.preflight.inspection import inspect_file, sha256_of
+from unifiednn_core.preflight.inspection import inspect_file
 
 
 def saved(folder: Path, samples: int = 50, **changes: Any) -> Path:
@@ -54,7 +55,7 @@ def test_equal_file_share_and_seed_give_equal_bytes_and_another_seed_others(tmp_
 
     def hashes(name: str, seed: int) -> list[str]:
         (tmp_path / name).mkdir()
-        return [sha256_of(part) for part in split(path, SplitPlan(seed=seed), tmp_path / name).values()]
+        return [file_sha256(part) for part in split(path, SplitPlan(seed=seed), tmp_path / name).values()]
 
     first = hashes("a", 0)
     assert hashes("b", 0) == first
@@ -90,7 +91,7 @@ def test_parts_come_into_the_home_by_their_content(tmp_path: Path, home: Home, m
     report = process.run_split(saved(tmp_path), "data.pt", SplitPlan(), home.create())
     assert report.train is not None and report.test is not None
     for part in (report.train, report.test):
-        assert sha256_of(home.file(part.sha256)) == part.sha256
+        assert file_sha256(home.file(part.sha256)) == part.sha256
     seen = preview_of(report.test.facts)
     assert seen is not None and seen.notes.part == "test 20 %, seed 0, by class"
     assert SplitPlan().filename("test", "data.pt") == "data-test20-seed0.safetensors"
@@ -115,7 +116,7 @@ def test_a_conversion_gives_the_same_data_in_a_file_that_maps(tmp_path: Path) ->
         assert is_needed(path)
         convert(path, tmp_path / "one")
         convert(path, tmp_path / "two")
-        assert sha256_of(tmp_path / "one") == sha256_of(tmp_path / "two")
+        assert file_sha256(tmp_path / "one") == file_sha256(tmp_path / "two")
         assert not is_needed(tmp_path / "one")
         ours, theirs = read_dataset(path), read_dataset(tmp_path / "one")
         assert torch.equal(ours.first, theirs.first) and torch.equal(ours.targets, theirs.targets)
@@ -135,7 +136,7 @@ def test_inspecting_converts_where_it_is_asked_to(tmp_path: Path, monkeypatch: p
     files, target = packed(tmp_path), tmp_path / "converted"
     report = process.run_inspect(files["csv"], "t.csv", target)
     assert (report.converted, report.format, report.kind) == (True, "csv", "data")
-    assert (report.sha256, report.size_bytes) == (sha256_of(target), target.stat().st_size)
+    assert (report.sha256, report.size_bytes) == (file_sha256(target), target.stat().st_size)
     plain = process.run_inspect(saved(tmp_path), "data.pt", tmp_path / "not-written")
     assert not plain.converted and not (tmp_path / "not-written").exists()
     files["csv"].write_text("a,b\n1,2\nx,3\n")

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.engine import probes
-from unifiednn_core.engine.probes import MOST_BYTES, MOST_SAMPLES, Probes, outputs_of, sha256_of, take
+from unifiednn_core.engine.probes import MOST_BYTES, MOST_SAMPLES, Probes, outputs_of, outputs_sha256, take
 from unifiednn_core.engine.step import Step
 from unifiednn_core.formats.weights import state_sha256
 
@@ -42,10 +42,10 @@ def test_probes_are_what_the_network_got_and_gave_in_evaluation(tmp_path: Path) 
     found = taken(network, torch.randn(20, 3, 6, 6))
     assert len(found.inputs[0]) == MOST_SAMPLES and not found.missing and network.training
     assert state_sha256(network.state_dict()) == before and all(one.is_contiguous() for one in network.parameters())
-    assert sha256_of(outputs_of(network.eval(), found.inputs)) == found.outputs_sha256
+    assert outputs_sha256(outputs_of(network.eval(), found.inputs)) == found.outputs_sha256
     with torch.no_grad():
         network[0].weight[0, 0, 0, 0] += 1e-6
-    assert sha256_of(outputs_of(network, found.inputs)) != found.outputs_sha256, "the control"
+    assert outputs_sha256(outputs_of(network, found.inputs)) != found.outputs_sha256, "the control"
     found.write(tmp_path / "probes", "of its weights")
     read = Probes.read(tmp_path / "probes")
     assert (read.outputs_sha256, read.kind, read.data, read.state_sha256) == (

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.unit.formats import kit
+from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import conversion
 from unifiednn_core.preflight import check as room
@@ -442,7 +443,7 @@ def test_a_check_tells_what_it_does(folder: Path, home: Home) -> None:
 def test_files_are_found_by_content_in_the_home(folder: Path, home: Home) -> None:
     names = {}
     for name in ("cnn.pt2", "train.pt"):
-        sha256 = room.sha256_of(folder / name)
+        sha256 = file_sha256(folder / name)
         home.file(sha256).parent.mkdir(parents=True)
         home.file(sha256).write_bytes((folder / name).read_bytes())
         names[name] = f"sha256:{sha256}"
