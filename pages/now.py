@@ -1,6 +1,5 @@
 """Now: failures first, then who trains and until when, the devices, the line, and recent runs."""
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -64,7 +63,7 @@ def draw(_live: bool) -> bool:
     active = [run for run in runs if run.state not in ENDED and run.state is not State.QUEUED]
     ended = [run for run in runs if run.state in ENDED]
     _head(active, queued)
-    if failed := attention.failures(runs, service.queue.seen(), time.time()):
+    if failed := attention.failures(runs, service.queue.seen(), frame.now_s()):
         with st.container(key="now-failures"):
             _failures(failed)
     with st.container(key="now-training"):

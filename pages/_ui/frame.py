@@ -1,7 +1,6 @@
 """The frame of every page. A page begins with one `page` call and works without app.py."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -158,9 +157,14 @@ def segments(
     return chosen if picked is None else cast("Option", picked)
 
 
+def now_s() -> float:
+    """Now (UTC seconds), by the clock that stored moments are of."""
+    return service().clock.utc_s()
+
+
 def clock(at_s: float | None = None) -> str:
     """Moment (UTC seconds; now without one) as `hh:mm:ss` in the viewer's time zone."""
-    return wording.moment_text(time.time() if at_s is None else at_s, st.context.timezone, "%H:%M:%S")
+    return wording.moment_text(now_s() if at_s is None else at_s, st.context.timezone, "%H:%M:%S")
 
 
 def moment(at_s: float) -> str:
@@ -170,23 +174,23 @@ def moment(at_s: float) -> str:
 
 def clock_at(estimate: Estimate) -> str:
     """The likely moment of an estimate on the viewer's clock: "14:32"."""
-    now_s = time.time()
-    return wording.clock_text(now_s + estimate.likely_s, now_s, st.context.timezone)
+    here_s = now_s()
+    return wording.clock_text(here_s + estimate.likely_s, here_s, st.context.timezone)
 
 
 def estimate(starts: Estimate | None, ends: Estimate | None) -> str:
     """When something starts and ends, in words with the viewer's clock; empty if nothing is known."""
-    return wording.estimate_text(starts, ends, time.time(), st.context.timezone)
+    return wording.estimate_text(starts, ends, now_s(), st.context.timezone)
 
 
 def change(asked: Counterfactual) -> str:
     """What a change does to finish times, on the viewer's clock; empty if all stay."""
-    return wording.change_text(asked.before, asked.after, time.time(), st.context.timezone)
+    return wording.change_text(asked.before, asked.after, now_s(), st.context.timezone)
 
 
 def ago(at_s: float | None, *, seconds: bool = False) -> str:
     """Moment (UTC seconds) as `12 min ago` (with `seconds` also `12 s ago`), or as a date in the viewer's time zone."""
-    return wording.ago_text(at_s, time.time(), st.context.timezone, seconds=seconds)
+    return wording.ago_text(at_s, now_s(), st.context.timezone, seconds=seconds)
 
 
 def route() -> None:

@@ -1,6 +1,5 @@
 """Hosts: rows with a button on Queue, a table on Admin. Nothing is drawn where there is one host alone."""
 
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -57,7 +56,7 @@ def _row(host: ListedHost) -> str:
     devices = wording.count_text(len(host.devices), "device")
     free = "" if host.state == "away" else tr("free")
     work = tr("in {hybrids}", hybrids=wording.count_text(host.hybrids, "hybrid")) if host.hybrids else free
-    heard = tr("heard of {ago}", ago=frame.ago(time.time() - host.silent_s, seconds=True))
+    heard = tr("heard of {ago}", ago=frame.ago(frame.now_s() - host.silent_s, seconds=True))
     cells = (name, state, markup.text(work), markup.text(devices), markup.faint(heard))
     return markup.cells("u-brief u-device", cells)
 

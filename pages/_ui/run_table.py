@@ -1,6 +1,5 @@
 """The list of all runs: search, filters, sorting, pages, and what can be done with the ticked ones."""
 
-import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -95,7 +94,7 @@ def _query(choices: RunChoices) -> RunQuery:
             )
             device = picked or ""
         period = st.selectbox(tr("Submitted"), list(PERIODS), key="runs-period", format_func=tr, width=150)
-    since_s = time.time() - PERIODS[period] * DAY_S if PERIODS[period] else None
+    since_s = frame.now_s() - PERIODS[period] * DAY_S if PERIODS[period] else None
     asked = (text, tuple(states), owner, device, period)
     if st.session_state.get(ASKED, asked) != asked:
         pager.restart(KEY)

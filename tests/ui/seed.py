@@ -97,7 +97,7 @@ class Seeded:
         self.compared: Comparison | None = None
         """What runs of its fingerprint compare as, in place of their figures."""
         self.supervisor_alive = True
-        clock = RealClock()
+        clock = self.clock = RealClock()
         new = not home.database.exists() and "sqlite" in home.database_url
         if new and _SEEDED:
             home.create().database.write_bytes(_SEEDED[0])

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.garbage import collect_rarely
 from unifiednn_core.base.paths import DATABASE_SETTING, DEVICES_SETTING, Home, cpu_devices, warm_start_is_on
@@ -43,24 +42,24 @@ def agent(join: Join, host: HostName = None, offer: Offered = None, until_idle: 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
     with refusing(as_json=False):
-        name, clock = host_named(host or platform.node()), RealClock()
+        name = host_named(host or platform.node())
         cpu_devices()
         offered(devices_of_host)
         home = Home.default().create()
-        store = Store.open(home, clock)
+        store = Store.open(home)
         for sentence in warnings_of(store.hosts.all()):
             terminal.say(f"{sentence} Results may have other bits.", to=terminal.err)
         if warm_start_is_on():
             client.start()
         terminal.say(f"Host {name} offers {', '.join(one.text for one in devices_of_host())}.", to=terminal.err)
         supervisor, carrier = (
-            Supervisor(store, LocalLauncher(home), clock, host=name),
-            Carrier(home, store, clock, host=name),
+            Supervisor(store, LocalLauncher(home), store.clock, host=name),
+            Carrier(home, store, store.clock, host=name),
         )
         carrier.start()
         collect_rarely()
         try:
-            raise typer.Exit(Agent(store, supervisor, clock, until_idle).run(asked))
+            raise typer.Exit(Agent(store, supervisor, store.clock, until_idle).run(asked))
         finally:
             carrier.stop()
             store.close()

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.agent import Join
@@ -45,6 +44,6 @@ def ray(
                 cluster.end()
                 return
             with closing(Store(join)) as store:
-                watch = RayWatch(store, join, cluster, RealClock(), idle_s=60 * idle_minutes, cpus=cpus, scales=scale)
+                watch = RayWatch(store, join, cluster, store.clock, idle_s=60 * idle_minutes, cpus=cpus, scales=scale)
                 terminal.say(f"Watching the Ray cluster at {address}. Ctrl-C ends this; agents go on.", to=terminal.err)
                 watch.run(stop)

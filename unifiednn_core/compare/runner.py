@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
@@ -76,7 +76,7 @@ class BaselineRunner:
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)
         self._answers: Future[dict[str, OracleReport]] | None = asking
-        self._scripts = Scripts(files, store, run, device, attempts, threads, clock or RealClock())
+        self._scripts = Scripts(files, store, run, device, attempts, threads, clock or store.clock)
         for command in store.commands.open(run_id):
             if command.verb == Verb.RESUME:  # this process is the resumed run
                 store.commands.carry_out(command.id)

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 
-from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import DATABASE_SETTING, Home, warm_start_is_on
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.preflight import client
@@ -28,8 +27,9 @@ class NodeAgent:
         os.environ[DATABASE_SETTING] = url  # for the workers, too
         self._host, self._type, self._offered = host, device_type, frozenset[str]()
         self._asked = threading.Event()
-        home, clock = Home(Home.default().root / "hosts" / host).create(), RealClock()  # nodes may have one home folder
-        self._store = Store.open(home, clock)
+        home = Home(Home.default().root / "hosts" / host).create()  # nodes may have one home folder
+        self._store = Store.open(home)
+        clock = self._store.clock
         if warm_start_is_on():
             client.start()
         self._carrier = Carrier(home, self._store, clock, host=host)

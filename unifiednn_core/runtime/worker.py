@@ -21,7 +21,7 @@ import torch
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import keep_private
 from unifiednn_core.base.paths import Home
@@ -109,7 +109,7 @@ class Worker:
         cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, clock: Clock | None = None
     ) -> "Worker":
         """Read a hybrid and its files, restore its sub-models and put the parts of a worker together."""
-        clock = clock or RealClock()
+        clock = clock or store.clock
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
@@ -488,7 +488,7 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
 def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
     """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
     store, me = Store(home.database_url, clock), launchers.own_identity()  # the server made the folders
-    attempt = store.workers.register(hybrid_id, me, launched_at_s(clock or RealClock()))
+    attempt = store.workers.register(hybrid_id, me, launched_at_s(clock or store.clock))
     if attempt is None:
         return FAILED  # it started so late that the hybrid was given up
     store.raise_fence(Fence(hybrid_id, attempt, (me.pid, me.started_at_s)))

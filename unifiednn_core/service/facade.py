@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home, cpu_devices
 from unifiednn_core.machine.devices import Device
 from unifiednn_core.runtime.carrier import Carrier
@@ -87,8 +87,9 @@ class Service:
     @classmethod
     def open(cls, home: Home | None = None) -> "Service":
         """Open a home, by default the one of the environment, for the local operator."""
-        home, clock = (home or Home.default()).create(), RealClock()
-        store = Store.open(home, clock)
+        home = (home or Home.default()).create()
+        store = Store.open(home)
+        clock = store.clock
         depot.settle(home, store.blobs, store.people)
         chores = Housekeeper(home, store, clock)
         return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)

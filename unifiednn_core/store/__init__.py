@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store.blob_rows import BlobRows
 from unifiednn_core.store.commands import Commands
@@ -35,8 +35,9 @@ class Store:
 
     def __init__(self, database_url: str, clock: Clock | None = None, fence: Fence | None = None):
         """`fence` is what has to hold for each write, of a worker."""
-        clock = clock or RealClock()
         self._database = Database(database_url, clock)
+        self.clock = clock = self._database.clock
+        """Its `utc_s` is the same on all machines that use a database server: the time of that."""
         self._database.fence = fence
         self.runs = Runs(self._database, clock)
         self.hybrids = Hybrids(self._database, clock)

@@ -37,9 +37,13 @@ class Database:
 
     def __init__(self, url: str, clock: Clock | None = None):
         """Open a database: make the tables of a new one, migrate an older one. Raises `BadInput`, `WrongSchema`."""
-        address, self._clock = address_of(url), clock or RealClock()
+        address = address_of(url)
         self.is_remote = is_remote(url)
         """Whether it is a server, which other machines may use as well."""
+        own = clock or RealClock()
+        self._servers = _ServersClock(own) if self.is_remote and isinstance(own, RealClock) else None
+        self.clock: Clock = self._servers or own
+        """Its `utc_s` is what all machines agree on, without a question to the server: for moments that are stored."""
         self.fence: Fence | None = None
         """What has to hold for each write of this process; only a worker has one."""
         if self.is_remote:
@@ -103,9 +107,12 @@ class Database:
 
         A clock other than the machine's was injected by a test, and counts everywhere.
         """
-        if self.is_remote and isinstance(self._clock, RealClock):
-            return float(session.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one())
-        return self._clock.utc_s()
+        if self._servers is None:
+            return self.clock.utc_s()
+        asked_s = self.clock.monotonic_s()
+        now_s = float(session.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one())
+        self._servers.set(now_s, (asked_s + self.clock.monotonic_s()) / 2)
+        return now_s
 
     def news(self, name: str) -> StoreNews:
         """Hear of what concerns a hybrid, by its id, or all that waits, as `queue`."""
@@ -123,6 +130,8 @@ class Database:
     def _prepare(self, where: str) -> None:
         if self.is_remote:
             postgresql.require_answer(self._engine)
+            with self.read() as session:
+                self.now_s(session)
             if self._is_up_to_date():
                 return
             with self._engine.begin() as connection:
@@ -135,6 +144,21 @@ class Database:
         with self.read() as session:
             there = inspect(session.connection()).has_table(SchemaRow.__tablename__)
             return there and session.scalar(select(SchemaRow.version)) == SCHEMA_VERSION
+
+
+class _ServersClock:
+    """The clock of a database server, as of its last answer; every lease that is renewed asks it again."""
+
+    def __init__(self, own: Clock):
+        self.monotonic_s, self.thread_s, self.waited_s = own.monotonic_s, own.thread_s, own.waited_s
+        self._ahead_s = 0.0
+
+    def set(self, utc_s: float, monotonic_s: float) -> None:
+        """Set it: this is the UTC time of the server at this monotonic time."""
+        self._ahead_s = utc_s - monotonic_s
+
+    def utc_s(self) -> float:
+        return self.monotonic_s() + self._ahead_s
 
 
 def _make_tables(session: Session, where: str) -> None:

@@ -4,12 +4,14 @@ import math
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,8 +25,13 @@ from tests.clock import SimulatedClock
 from tests.databases import Databases
 from tests.unit.store.racing import without_locks
 from tests.unit.store.test_store import add_run
+from tests.unit.store.test_workers import claim_next
 from tools.postgres import PASSWORD
+from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.paths import Home
+from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, database, postgresql
 from unifiednn_core.store import news as news_module
 from unifiednn_core.store.address import address_of, is_remote, shown
@@ -33,6 +40,7 @@ from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.people import SettingRow
 from unifiednn_core.store.schema import EventRow, HybridRow, StepRow
 from unifiednn_core.store.telemetry import TelemetryRows
+from unifiednn_core.store.workers import WorkerIdentity
 
 PATIENCE_S = 60.0
 HIDDEN = "s3cr3t"
@@ -264,6 +272,55 @@ def test_the_time_is_that_of_the_server_and_goes_on_within_a_transaction(url: st
         assert abs(first_s - of_server) < PATIENCE_S
     with closing(Database(url, SimulatedClock(7.0))) as injected, injected.read() as session:
         assert injected.now_s(session) == 7.0
+
+
+class Ahead(RealClock):
+    """The clock of a machine that is ten minutes ahead."""
+
+    def utc_s(self) -> float:
+        return super().utc_s() + 600.0
+
+
+def test_moments_of_machines_whose_clocks_differ_are_of_the_servers_clock(url: str) -> None:
+    with closing(Store(url, Ahead())) as store, closing(Database(url)) as real, real.read() as session:
+        add_run(store, "r", created_at_s=real.now_s(session))
+        assert claim_next(store) == "r"
+        store.workers.register("r", WorkerIdentity(1, 1.0, "boot"))
+        for name in (None, "a"):
+            store.runs.transition("r", name, Event.BEGIN)
+        store.hybrids.begin("r")
+        store.runs.record_export("r", "a", Event.COMPLETE, model={"artifact": "a.zip"})
+        run, [part, _] = store.runs.get("r")
+        hybrid, history = store.hybrids.get("r")[0], store.telemetry.history("r", None)
+        moments = [run.started_at_s, part.ended_at_s, part.certify_at_s, hybrid.started_at_s, store.clock.utc_s()]
+        for at_s in (*moments, *(event.at_s for event in history.events)):
+            assert at_s is not None and abs(at_s - real.now_s(session)) < PATIENCE_S
+        assert store.runs.uncertified(store.clock.utc_s() + 1.0) != [], "no other host has to wait for it"
+
+
+@pytest.mark.slow
+def test_who_opens_a_service_or_trains_goes_by_the_servers_clock(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RealClock, "utc_s", lambda clock, real=RealClock.utc_s: real(clock) + 600.0)
+    with closing(Service.open(Home(tmp_path / "home"))) as service, closing(Database(url)) as real:
+        store = service.store
+        with real.read() as session:
+            now_s = real.now_s(session)
+        add_run(store, "r", created_at_s=now_s)
+        fleet = service._supervisor.fleet().view
+        assert abs(fleet.now_s - now_s) < PATIENCE_S and abs(service.clock.utc_s() - now_s) < PATIENCE_S
+        assert fleet.waiting[0].submitted_at_s == now_s
+        assert claim_next(store) == "r"
+        program = (  # there are no files to train with, so it soon ends
+            "import sys; from pathlib import Path; from unifiednn_core.base.clock import RealClock; "
+            "real = RealClock.utc_s; RealClock.utc_s = lambda clock: real(clock) + 600.0; "
+            "from unifiednn_core.base.paths import Home; from unifiednn_core.runtime import worker; "
+            "worker.train(Home(Path(sys.argv[1])), 'r')"
+        )
+        subprocess.run([sys.executable, "-c", program, service.home.root], capture_output=True, timeout=PATIENCE_S)
+        launched_at_s = store.runs.get("r")[0].launched_at_s
+        assert launched_at_s is not None and launched_at_s < now_s + PATIENCE_S
 
 
 # -- lost connections
