@@ -249,3 +249,8 @@ class IllegalTransition(UnifiedNNError, RuntimeError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.what, self.state, self.event, self.allowed, self.history)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without a full stop; the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

@@ -1,7 +1,7 @@
 """Texts of the dashboard in the viewer's language. The English text is the key; a language is a JSON file of texts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,12 @@ def tr(text: str, /, **values: object) -> str:
     """A text in the language of this thread, `values` put in by `str.format`; English where it is missing."""
     translated = _texts(_SPOKEN.get()).get(text, text)
     return translated.format(**values) if values else translated
+
+
+def abbreviated(names: Sequence[str], most: int = 5) -> str:
+    """List the first `most` names, and count the rest."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def speak(language: str) -> None:

@@ -153,13 +153,13 @@ class Dataset:
     @property
     def facts(self) -> dict[str, object]:
         """Facts for people and programs: shape and type of the first input, of all if there are several, and so on."""
-        several = {name: f"{_short(one.dtype)} {list(one.shape[1:])}" for name, one in self.inputs.items()}
+        several = {name: f"{dtype_name(one.dtype)} {list(one.shape[1:])}" for name, one in self.inputs.items()}
         return {
             "samples": self.samples,
             "input_shape": list(self.first.shape[1:]),
-            "input_dtype": _short(self.first.dtype),
+            "input_dtype": dtype_name(self.first.dtype),
             "target_shape": None if self.targets is None else list(self.targets.shape[1:]),
-            "target_dtype": None if self.targets is None else _short(as_targets(self.targets[:0]).dtype),
+            "target_dtype": None if self.targets is None else dtype_name(as_targets(self.targets[:0]).dtype),
             "classes": self.classes,
             **({"inputs": several} if len(several) > 1 else {}),
         }
@@ -222,7 +222,7 @@ def _check(path: Path, name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise _bad(path, "Not a tensor", f"'{name}' is a {type(value).__name__}, not a tensor.")
     if value.dtype is torch.bool or value.is_complex():
-        raise _bad(path, "Type of data", f"'{name}' is {_short(value.dtype)}; real or integer numbers are needed.")
+        raise _bad(path, "Type of data", f"'{name}' is {dtype_name(value.dtype)}; real or integer numbers are needed.")
     tensor_files.check_plain(name, value)
     if value.dim() == 0:
         raise _bad(path, "Not a list of samples", f"'{name}' is a single number.")
@@ -248,5 +248,6 @@ def _bad(path: Path, title: str, message: str) -> BadInput:
     return tensor_files.bad_file(path, title, message, _HOW_TO_SAVE)
 
 
-def _short(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Name of a type without its module, such as `float32`."""
     return str(dtype).removeprefix("torch.")

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.data import pictures
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
 from unifiednn_core.data.pictures import SUFFIXES
 from unifiednn_core.data.values import MAX_CLASS_NAMES, DataNotes, ImportOptions
-from unifiednn_core.formats.base import some
 from unifiednn_core.formats.tensor_files import bad_file
 
 _LAYOUT = (
@@ -47,7 +47,7 @@ def labelled(
     absent = sorted(set(range(len(names))) - set(targets))
     remarks = pictures.remarks(options)
     if absent:
-        remarks += (f"This part has no sample of {some([repr(names[number][:60]) for number in absent], 3)}.",)
+        remarks += (f"This part has no sample of {abbreviated([repr(names[number][:60]) for number in absent], 3)}.",)
     notes = DataNotes(origin=origin, class_names=tuple(names), remarks=remarks)
 
     def rows(name: str, start: int, end: int) -> torch.Tensor:

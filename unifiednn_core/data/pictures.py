@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import zips
-from unifiednn_core.formats.base import some
 from unifiednn_core.formats.tensor_files import bad_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -118,7 +118,7 @@ def _size(path: Path, kinds: Mapping[str, tuple[int, int, str]], options: Import
         others = [f"'{name[:80]}' ({h}x{w})" for name, (h, w, _) in kinds.items() if (h, w) != (height, width)]
         shorter = [min(size) for size in sizes]
         message = (
-            f"Images are {height}x{width} (height x width), but {some(others, 3)}. Shorter sides are from "
+            f"Images are {height}x{width} (height x width), but {abbreviated(others, 3)}. Shorter sides are from "
             f"{min(shorter)} to {max(shorter)} pixels."
         )
         raise bad_file(path, "Sizes differ", message, CHOOSE_SIZE)

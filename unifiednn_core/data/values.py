@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, TableWish
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, FrozenModel, TableWish
 
 MAX_CLASS_NAMES = 10_000
 MAX_SEED = 2**63 - 1
@@ -17,11 +17,7 @@ _Name = Annotated[str, Field(max_length=200)]
 _Remark = Annotated[str, Field(max_length=400)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DataNotes(_Part):
+class DataNotes(FrozenModel):
     """Facts about a data set: its original file and its parts."""
 
     origin: Annotated[str, Field(max_length=20)] = ""  # format of the original; empty if the file was not converted
@@ -32,7 +28,7 @@ class DataNotes(_Part):
     target: _Name = ""  # column of a table that became the targets
     part: _Name = ""  # part of a data set that was split, or that came with others in one file
     remarks: Annotated[tuple[_Remark, ...], Field(max_length=20)] = ()  # what the import changed, in sentences
-    pad: dict[str, int] = {}
+    pad: dict[str, int] = Field(default_factory=dict)
     """Number that fills up short texts and lists, by the name of the input."""
     plan: ColumnPlan | None = None
     """How the columns of a table became numbers, with what was fitted; test data become numbers in the same way."""
@@ -55,7 +51,7 @@ class DataNotes(_Part):
         return self if self.plan is None else self.model_copy(update={"plan": self.plan.abridged()})
 
 
-class ImportOptions(_Part):
+class ImportOptions(FrozenModel):
     """Choices of the person who imports a data set; the defaults change nothing."""
 
     size: int | None = Field(default=None, ge=1, le=MAX_IMAGE_SIDE)
@@ -67,7 +63,7 @@ class ImportOptions(_Part):
 AS_STORED = ImportOptions()
 
 
-class ValueStats(_Part):
+class ValueStats(FrozenModel):
     """Range of the numbers, over all samples."""
 
     minimum: float
@@ -76,7 +72,7 @@ class ValueStats(_Part):
     std: float
 
 
-class DataSample(_Part):
+class DataSample(FrozenModel):
     """One sample in readable form."""
 
     values: str  # the first numbers of the inputs
@@ -84,7 +80,7 @@ class DataSample(_Part):
     image: str = ""  # small PNG as a data URI, if the inputs look like an image
 
 
-class DataPreview(_Part):
+class DataPreview(FrozenModel):
     """Statistics and first samples of a data set."""
 
     inputs: ValueStats
@@ -103,7 +99,7 @@ class DataPreview(_Part):
         return names[number] if number < len(names) else str(number)
 
 
-class SplitPlan(_Part):
+class SplitPlan(FrozenModel):
     """How a data set is split into a training and a test part."""
 
     test_share: float = Field(default=0.2, gt=0, lt=1)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.data.transforms.table import build
 from unifiednn_core.engine.coded_step import coded
 from unifiednn_core.engine.step import TARGETS, Scaling, Step
-from unifiednn_core.formats.base import Definition, some
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.run import SubModelSpec
 
 
@@ -39,7 +40,7 @@ def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str], *, 
     wanted = [one.name for one in definition.inputs]
     unknown = sorted(spec.inputs.keys() - set(wanted))
     if unknown:
-        message = f"The network has no input '{unknown[0]}'; it has {some(wanted)}."
+        message = f"The network has no input '{unknown[0]}'; it has {abbreviated(wanted)}."
         raise _refused(spec, "inputs", message, "Name an input of the network, and the input of the data that it gets.")
     bound = [spec.inputs.get(name, name) for name in wanted]
     free = [place for place, name in enumerate(bound) if name not in names and wanted[place] not in spec.inputs]
@@ -55,9 +56,8 @@ def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str], *, 
         raise _refused(spec, "inputs", "The network takes nothing but the targets.", "Give it an input of the data.")
     missing = [wanted[place] for place, name in enumerate(bound) if name not in (*names, TARGETS)]
     if missing:
-        message = (
-            f"The network takes {some(wanted)}; the data have {some(list(names))}, and nothing for '{missing[0]}'."
-        )
+        held = abbreviated(list(names))
+        message = f"The network takes {abbreviated(wanted)}; the data have {held}, and nothing for '{missing[0]}'."
         remedy = 'Say it in "inputs": {"input of the network": "input of the data"}, or store data of these names.'
         raise _refused(spec, "inputs", message, remedy)
     return tuple(bound)
@@ -65,7 +65,7 @@ def _bound(spec: SubModelSpec, definition: Definition, names: Sequence[str], *, 
 
 def _place(spec: SubModelSpec, name: str, outputs: Sequence[str], entry: str) -> int:
     if name not in outputs:
-        message = f"The network has no output '{name}'; it has {some(list(outputs))}."
+        message = f"The network has no output '{name}'; it has {abbreviated(list(outputs))}."
         raise _refused(spec, entry, message, "Name one of these.")
     return outputs.index(name)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadCheckpoint
+from unifiednn_core.base.texts import abbreviated
 
 LARGEST = torch.finfo(torch.float32).max
 NAMED = 3
@@ -27,7 +28,7 @@ def misfits(given: object, expected: Mapping[str, Tensor]) -> list[str]:
             if name in given and not _alike(given[name], tensor.dtype, tensor.shape)
         ],
     }
-    return [f"{what} {_some(names)}" for what, names in groups.items() if names]
+    return [f"{what} {abbreviated(names, NAMED)}" for what, names in groups.items() if names]
 
 
 def entries(value: object, place: str, needed: Collection[str], optional: Collection[str] = ()) -> Mapping[str, Any]:
@@ -112,8 +113,3 @@ def _alike(value: object, dtype: torch.dtype, shape: Collection[int]) -> bool:
 
 def _kind(dtype: torch.dtype, shape: Collection[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

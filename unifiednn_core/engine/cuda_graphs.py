@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from unifiednn_core.base.errors import first_line
+
 SETTING = "UNIFIEDNN_CUDA_GRAPHS"
 """With the value "off" in the environment, no step is recorded."""
 _FAILED: list[str] = []
@@ -111,7 +113,7 @@ class CudaRecorder:
                 raise
             graph.capture_end()
         except Exception as error:
-            _FAILED.append(_first_line(error))
+            _FAILED.append(first_line(error))
             with suppress(Exception):  # not done by older versions of torch
                 torch._C._cuda_endAllocateToPool(self._index, self._pool)
             raise
@@ -176,7 +178,3 @@ class _CudaRecording:
         """Destroy the graph once it is not running any more."""
         self._forget()
         self._graph.reset()
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,6 +1,6 @@
 """The contract of a model format, the definition that it reads, and advice for files that are programs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -146,12 +146,6 @@ def refuse_architecture(given: ArchitectureSpec | None) -> None:
     if given is not None:
         message, remedy = "The file describes its network itself.", "Remove the entry 'architecture'."
         raise BadInput.of("Architecture given twice", field="architecture", message=message, remedy=remedy)
-
-
-def some(entries: Sequence[str], most: int = 5) -> str:
-    """List the first entries, and count the rest."""
-    more = len(entries) - most
-    return ", ".join(entries[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def pack_or_convert(options: str = "", pack: str = PACK) -> str:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, fx, nn
 
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.formats import graph_cut
 from unifiednn_core.formats.base import (
     Boundary,
@@ -23,7 +24,6 @@ from unifiednn_core.formats.base import (
     PartOfNetwork,
     count_parameters,
     size_bytes,
-    some,
 )
 
 _LOAD_SCRIPT = """\
@@ -107,7 +107,7 @@ def joined(parts: Sequence[Mapping[str, Tensor]], expected: Mapping[str, object]
         found |= part
     if found.keys() != set(expected):
         raise ValueError(
-            f"the parts do not have the weights of the network: {some(sorted(found.keys() ^ set(expected)))}"
+            f"the parts do not have the weights of the network: {abbreviated(sorted(found.keys() ^ set(expected)))}"
         )
     return {name: found[name] for name in expected}
 
@@ -169,7 +169,7 @@ def _is_positive(part: nn.Module) -> bool:
 
 def _places(leaves: Sequence[tuple[str, object]], at: Sequence[str]) -> str:
     names = [name for name, _ in leaves[:-1]]
-    return f"It cannot be cut behind {', '.join(map(repr, at))}; its layers in order are {some(names, 40)}."
+    return f"It cannot be cut behind {', '.join(map(repr, at))}; its layers in order are {abbreviated(names, 40)}."
 
 
 def _require(met: bool, message: str) -> None:

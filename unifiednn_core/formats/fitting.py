@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.formats.base import some
+from unifiednn_core.base.texts import abbreviated
 
 ENTRIES = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
 """Where training scripts put the state dict, the usual first."""
@@ -121,10 +121,10 @@ def other_names(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], f
     shown = [f"'{one}' = '{other}'" for one, other in renamed.items()]
     message = (
         "The names in the file are not those of the network; shapes and types are the same, in the same order. Network "
-        f"= file: {some(shown, SHOWN_PAIRS)}."
+        f"= file: {abbreviated(shown, SHOWN_PAIRS)}."
     )
     if doubtful := _doubtful(renamed, expected):
-        message += f" Order alone tells these apart, for their shapes are equal: {some(doubtful)}."
+        message += f" Order alone tells these apart, for their shapes are equal: {abbreviated(doubtful)}."
     remedy = f'If these pairs are right, add "names": "{BY_SHAPE}" to {field.rpartition(".")[2]}.'
     return Finding(title="Other names of weights", field=field, message=message, remedy=remedy)
 
@@ -176,4 +176,4 @@ def _kind(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    return some([f"'{name[:60]}'" for name in names])
+    return abbreviated([f"'{name[:60]}'" for name in names])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.formats import base, own_classes, pickles, tensor_files
 from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild
@@ -122,7 +123,7 @@ def _unknown(path: Path, names: list[str], pack: str) -> BadInput:
             "layers of two inputs (Transformer, TransformerDecoder, Bilinear), lazy layers, or weight_norm."
         )
         return tensor_files.bad_file(path, "Layer not rebuilt", message, pack)
-    message = f"The code of some classes is not in the file. They are {base.some(foreign)}. Nothing was loaded."
+    message = f"The code of some classes is not in the file. They are {abbreviated(foreign)}. Nothing was loaded."
     convert = base.pack_or_convert("--code YOUR_MODULE.py", pack)
     remedy = f"{convert} Or submit the state dict of a network that the registry has."
     return tensor_files.bad_file(path, "Unknown class", message, remedy)

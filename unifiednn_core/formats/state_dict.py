@@ -14,9 +14,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.formats import described, fitting, pickles, tensor_files
 from unifiednn_core.formats.architectures import registry
-from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path, some
+from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path
 from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.weights import host_copy
 from unifiednn_core.spec.run import ArchitectureSpec
@@ -152,7 +153,9 @@ def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, 
         ],
     }
     remedy = "Name the architecture and arguments that the weights were trained with."
-    said = {title: f"{title} compared with the architecture: {some(keys)}." for title, keys in groups.items() if keys}
+    said = {
+        title: f"{title} compared with the architecture: {abbreviated(keys)}." for title, keys in groups.items() if keys
+    }
     return [Finding(title=title, field=path.name, message=text, remedy=remedy) for title, text in said.items()]
 
 

@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.base.files import holding, sync
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes, outputs_of, outputs_sha256
 from unifiednn_core.formats import registry
-from unifiednn_core.formats.base import some
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import attempt
 from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
@@ -220,7 +220,7 @@ class _Unpacked:
         now = {name: digest for name, digest in self.files.items() if name != FILENAME}
         other = sorted(name for name in now.keys() | earlier.files.keys() if now.get(name) != earlier.files.get(name))
         if other:
-            return _differs("files", f"These files are not what the certificate lists: {some(other)}.")
+            return _differs("files", f"These files are not what the certificate lists: {abbreviated(other)}.")
         return CertificateCheck(
             what="files", outcome="equal", text=f"All {len(now)} files have the SHA-256 that it lists."
         )
@@ -250,7 +250,7 @@ class _Unpacked:
             if held is None or state_sha256(held) != expected:
                 wrong.append(name)
         if wrong:
-            return _differs("weights", f"Weights that are not those of the hybrid: {some(wrong)}.")
+            return _differs("weights", f"Weights that are not those of the hybrid: {abbreviated(wrong)}.")
         text = f"{', '.join([model, *others])}: the hash of the weights is that of the hybrid, bit for bit."
         return CertificateCheck(what="weights", outcome="equal", text=text)
 
@@ -266,7 +266,7 @@ class _Unpacked:
         given, now = _shapes(built.state_dict()), _shapes(weights)
         other = sorted(key for key in given.keys() | now.keys() if given.get(key) != now.get(key))
         if other:
-            return _differs("keys", f"Names or shapes are not those of the submitted network: {some(other)}.")
+            return _differs("keys", f"Names or shapes are not those of the submitted network: {abbreviated(other)}.")
         text = f"All {len(now)} names, shapes and types are those of the submitted network."
         return CertificateCheck(what="keys", outcome="equal", text=text)
 

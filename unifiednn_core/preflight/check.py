@@ -11,6 +11,7 @@ from typing import TypeVar
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds
@@ -369,16 +370,14 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
     classes = ("classes", train.notes.class_names, test.notes.class_names)
     for what, ours, theirs in (classes, ("columns", train.notes.columns, test.notes.columns)):
         if ours and theirs and ours != theirs:
-            message = f"The test data have the {what} {_some(theirs)}; the training data have {_some(ours)}."
+            here, there = abbreviated(ours, NAMED_PER_FINDING), abbreviated(theirs, NAMED_PER_FINDING)
+            message = f"The test data have the {what} {there}; the training data have {here}."
             remedy = f"Give both the same {what}: split one file, or complete the smaller one."
             return [Finding(title=f"Other {what}", field=place, message=message, remedy=remedy)]
     plan, other = train.notes.plan, test.notes.plan
     if plan is not None and other is not None and (columns := plan.otherwise(other)):
-        message = f"The test data became numbers in another way than the training data: column {_some(columns)}."
+        named = abbreviated(columns, NAMED_PER_FINDING)
+        message = f"The test data became numbers in another way than the training data: column {named}."
         remedy = "Import the test file as the training file was read: unifiednn import TEST --like TRAINING."
         return [Finding(title="Other columns", field=place, message=message, remedy=remedy)]
     return []
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:NAMED_PER_FINDING]) + (" …" if len(names) > NAMED_PER_FINDING else "")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from unifiednn_core.base.errors import BadInput, ContractBroken, Finding, Fix
+from unifiednn_core.base.errors import BadInput, ContractBroken, Finding, Fix, first_line
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import Dataset, targets_in_blocks
+from unifiednn_core.data.datasets import Dataset, dtype_name, targets_in_blocks
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.optimizers import (
     build_criterion,
@@ -24,7 +24,7 @@ from unifiednn_core.engine.optimizers import (
 from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.preflight.extremes import Extremes
 from unifiednn_core.preflight.parameter_groups import check_groups
-from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, Tried, batch_sizes, first_line, part_sizes
+from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, Tried, batch_sizes, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
 from unifiednn_core.techniques import build as techniques
@@ -327,7 +327,7 @@ class _Tryout:
             message = f"The network does not take {', '.join(given)}: {why}."
             return refusal("Inputs", self.entry, message, "Give data of the shapes and types that the network takes.")
         inputs = next(iter(batch.inputs.values()))
-        dtype = _dtype_name(inputs)
+        dtype = dtype_name(inputs.dtype)
         if isinstance(error, TypeError) and "required positional argument" in str(error):
             message = f"The network takes several inputs, which this format of file does not name ({why})."
             return refusal("Several inputs", "model", message, "Submit it as a .pt2 file, from `unifiednn pack`.")
@@ -353,7 +353,7 @@ class _Tryout:
         """Raise `BadInput` if targets are not among the classes that the outputs score, [batch, classes, ...]."""
         refusal, hyper = self.trial.refusal, self.trial.spec.hyperparameters
         if targets.is_floating_point():
-            message = f"{hyper.criterion} needs class numbers, but the targets are {_dtype_name(targets)}."
+            message = f"{hyper.criterion} needs class numbers, but the targets are {dtype_name(targets.dtype)}."
             remedy = "Store class numbers as integers, or choose another criterion."
             raise refusal("Targets", self.entry, message, remedy)
         if outputs.dim() < 2:
@@ -394,7 +394,7 @@ class _Tryout:
                 remedy = "Store such lists, or 0 and 1 for multi_label_soft_margin."
                 raise refusal("Targets", self.entry, message, remedy)
         elif not targets.is_floating_point():
-            message = f"{criterion} needs targets that are real numbers, but they are {_dtype_name(targets)}."
+            message = f"{criterion} needs targets that are real numbers, but they are {dtype_name(targets.dtype)}."
             remedy = "Store the targets as float32, or choose another criterion."
             raise refusal("Targets", self.entry, message, remedy)
 
@@ -479,8 +479,4 @@ def _runs(module: nn.Module, *inputs: Tensor) -> bool:
 
 
 def _shape(tensor: Tensor) -> str:
-    return f"{list(tensor.shape)} of {_dtype_name(tensor)}"
-
-
-def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return f"{list(tensor.shape)} of {dtype_name(tensor.dtype)}"

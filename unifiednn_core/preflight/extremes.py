@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from unifiednn_core.base.errors import first_line
 from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.data.datasets import Dataset, in_blocks
 from unifiednn_core.data.transforms.random_crop import RandomCrop
 from unifiednn_core.data.transforms.token_masking import IGNORED, TokenMasking
 from unifiednn_core.data.transforms.trim import Trim
 from unifiednn_core.engine.step import TARGETS, Step
-from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, first_line
+from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial
 
 MOST_COLUMNS = 32
 """Of an input whose columns may each have an embedding of their own, as those of tables."""

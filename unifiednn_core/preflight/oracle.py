@@ -22,6 +22,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import mse_loss
 from torch.utils._pytree import tree_unflatten
 
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.engine.binding import training_step
@@ -225,6 +226,5 @@ def first_difference(ours: Mapping[str, Hashes], theirs: Mapping[str, Hashes]) -
     for when, hashes in theirs.items():
         keys = sorted(key for key in hashes.keys() | ours[when].keys() if hashes.get(key) != ours[when].get(key))
         if keys:
-            more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-            return f"the bits of {', '.join(keys[:_NAMED])}{more} differ {when}"
+            return f"the bits of {abbreviated(keys, _NAMED)} differ {when}"
     return None

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.engine.optimizers import optimizer_of
 from unifiednn_core.preflight.trial import Trial
 
@@ -17,10 +18,10 @@ def check_groups(trial: Trial, module: nn.Module) -> None:
         entry = f"hyperparameters.parameter_groups.{place}"
         if place not in belong:
             patterns = ", ".join(f"'{pattern}'" for pattern in group.names)
-            message = f"No parameter fits {patterns}. The network has {_some(names)}."
+            message = f"No parameter fits {patterns}. The network has {abbreviated(names, _NAMED)}."
             remedy = "Give a pattern that fits some of them: * stands for any text."
             if taken := [name for name in names if group.takes(name)]:
-                message = f"Earlier groups have all parameters that fit {patterns}: {_some(taken)}."
+                message = f"Earlier groups have all parameters that fit {patterns}: {abbreviated(taken, _NAMED)}."
                 remedy = "Put this group before them: the first that fits a name counts."
             raise trial.refusal("Parameter group", f"{entry}.names", message, remedy)
         try:  # torch compares arguments with one another only where they are those of the whole optimizer
@@ -40,8 +41,3 @@ def check_groups(trial: Trial, module: nn.Module) -> None:
         remedy = "Leave some of its weights to be trained."
         message = "The parameter groups freeze every weight of the network."
         raise trial.refusal("Nothing to train", "hyperparameters.parameter_groups", message, remedy)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -101,8 +101,3 @@ def batch_sizes(hyper: Hyperparameters, samples: int, *, evaluated: bool = False
     full = (hyper.batch_size,) if samples >= hyper.batch_size else ()
     last = samples % hyper.batch_size
     return (*full, last) if last and (evaluated or not hyper.drop_last) else full
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, without a full stop."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

@@ -33,11 +33,13 @@ Value = Annotated[str, Field(max_length=MAX_NAME)]
 Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 
 
-class _Part(BaseModel):
+class FrozenModel(BaseModel):
+    """Values that nobody changes, without any that are not declared."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NumberColumn(_Part):
+class NumberColumn(FrozenModel):
     """Numbers, as float32, or int64 if `whole`.
 
     `input` is the input of the network; numbers and categories with the same one become one tensor [samples, features].
@@ -52,7 +54,7 @@ class NumberColumn(_Part):
     fill: FiniteFloat | None = None  # fitted
 
 
-class CategoryColumn(_Part):
+class CategoryColumn(FrozenModel):
     """One of few texts: its number in the sorted list of values, as int64, or one float32 column for each value."""
 
     kind: Literal["category"]
@@ -64,7 +66,7 @@ class CategoryColumn(_Part):
     values: Annotated[tuple[Value, ...], Field(max_length=MAX_VALUES)] | None = None  # fitted
 
 
-class TextColumn(_Part):
+class TextColumn(FrozenModel):
     """Texts as int64 ids of tokens, padded to one length; a missing text is an empty one."""
 
     kind: Literal["text"]
@@ -86,7 +88,7 @@ class TextColumn(_Part):
     longest: int | None = None  # fitted: tokens of the longest text, at most `max_length`
 
 
-class ListColumn(_Part):
+class ListColumn(FrozenModel):
     """Lists of numbers, padded to one length: int64 if all are whole, else float32."""
 
     kind: Literal["list"]
@@ -100,7 +102,7 @@ class ListColumn(_Part):
     mask: bool = False
 
 
-class ImageColumn(_Part):
+class ImageColumn(FrozenModel):
     """Images, PNG or JPEG, as uint8 [channels, height, width]: one channel if all are grey, else three."""
 
     kind: Literal["image"]
@@ -111,7 +113,7 @@ class ImageColumn(_Part):
     shape: tuple[int, int, int] | None = None  # fitted: channels, height and width
 
 
-class IgnoredColumn(_Part):
+class IgnoredColumn(FrozenModel):
     """A column that is left out."""
 
     kind: Literal["ignore"]
@@ -124,7 +126,7 @@ ALONE = ("text", "list", "image")
 Column = Annotated[UsedColumn | IgnoredColumn, Field(discriminator="kind")]
 
 
-class ColumnPlan(_Part):
+class ColumnPlan(FrozenModel):
     """What becomes of each column of a table; columns that are not named are left out."""
 
     columns: Annotated[tuple[Column, ...], Field(max_length=MAX_COLUMNS)]
@@ -182,7 +184,7 @@ class ColumnPlan(_Part):
         return self.model_copy(update={"columns": tuple(columns)})
 
 
-class TableWish(_Part):
+class TableWish(FrozenModel):
     """The user's wishes for a table or a text to import; a table of numbers needs none."""
 
     plan: ColumnPlan | None = None

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.batch import Batch, Transform
+from unifiednn_core.data.datasets import dtype_name
 from unifiednn_core.spec.transforms import SHORT_NAMES
 
 
@@ -31,7 +32,7 @@ def images(batch: Batch, transform: Transform, *, real: bool = False) -> tuple[s
         raise refusal(transform, message, "Leave this transform out, or choose another input.")
     if real and not tensor.is_floating_point():
         remedy = "Give the sub-model a scale, such as 1/255 = 0.00392156862745098 for images of bytes."
-        raise refusal(transform, f"It takes real numbers, but '{name}' is {_short(tensor)}.", remedy)
+        raise refusal(transform, f"It takes real numbers, but '{name}' is {dtype_name(tensor.dtype)}.", remedy)
     return name, tensor
 
 
@@ -39,7 +40,9 @@ def token_ids(batch: Batch, transform: Transform) -> tuple[str, Tensor]:
     """Name and tensor [samples, length] of the input. Raises `BadInput` for another shape or real numbers."""
     name, tensor = chosen(batch, transform)
     if tensor.dim() != 2 or tensor.is_floating_point():
-        message = f"It takes ids [length], but a sample of '{name}' is {_short(tensor)} {list(tensor.shape[1:])}."
+        message = (
+            f"It takes ids [length], but a sample of '{name}' is {dtype_name(tensor.dtype)} {list(tensor.shape[1:])}."
+        )
         raise refusal(transform, message, "Leave this transform out, or choose another input.")
     return name, tensor
 
@@ -84,7 +87,3 @@ def refusal(transform: Transform, message: str, remedy: str, argument: str = "")
     kind = SHORT_NAMES.get(type(transform).__name__, type(transform).__name__)
     field = f"transforms.{kind}.{argument}" if argument else f"transforms.{kind}"
     return BadInput.of("Transform", field, message, remedy)
-
-
-def _short(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.data.containers import read_parts
+from unifiednn_core.data.datasets import dtype_name
 from unifiednn_core.data.values import AS_STORED
 from unifiednn_core.preflight.pack.request import DTYPES, Example, ExampleInput, with_free
 
@@ -28,7 +29,7 @@ def with_data(example: Example) -> Example:
             ExampleInput(
                 name=name if len(found) > 1 else "",
                 shape=tuple(column.shape[1:]),
-                dtype=example.dtype or ("float32" if column.dtype is torch.uint8 else _short(column.dtype)),
+                dtype=example.dtype or ("float32" if column.dtype is torch.uint8 else dtype_name(column.dtype)),
             )
             for name, column in found.items()
         ]
@@ -74,10 +75,6 @@ def _columns(path: Path, most: int) -> dict[str, Tensor]:
     if not columns.keys() - {"targets"} or not all(len(entry) for entry in columns.values()):
         message = f"{path.name} holds no inputs."
         raise BadInput.of("Option", "--example", message, "Give a data file that can be trained on.")
-    if odd := [_short(entry.dtype) for entry in columns.values() if _short(entry.dtype) not in DTYPES]:
+    if odd := [dtype_name(entry.dtype) for entry in columns.values() if dtype_name(entry.dtype) not in DTYPES]:
         raise BadInput.of("Option", "--example", f"{path.name} holds {odd[0]}.", f"Choose one of: {', '.join(DTYPES)}.")
     return columns
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
