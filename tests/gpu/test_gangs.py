@@ -57,7 +57,7 @@ def at_work(cuda: torch.device, *groups: Sequence[SubModel]) -> Iterator[None]:
 
 def train(members: Sequence[SubModel], steps: int, together: gang.Gang | None, recorder: CudaRecorder) -> None:
     for _ in range(steps):
-        if together is not None and together.may_record(recorder):
+        if together is not None and together.prepare_recording(recorder):
             together.record_step(recorder)
         done = {one.name: one.step() for one in members} if together is None else together.step()
         assert all(isinstance(one, Stepped) for one in done.values()), done
@@ -98,7 +98,7 @@ def test_a_fast_gang_trains_as_well(cuda: torch.device, name: str, records: bool
         formed = gang.Gang.of(together, fast=True)
         assert isinstance(formed, gang.Gang), formed
         if not records:
-            formed.may_record = lambda recorder: False  # type: ignore[method-assign]
+            formed.prepare_recording = lambda recorder: False  # type: ignore[method-assign]
         train(together, STEPS, formed, recorder)
         train(alone, STEPS, None, recorder)
         assert formed.dissolved is None and (formed.gain is not None) == records

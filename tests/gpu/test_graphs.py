@@ -40,7 +40,7 @@ def told(bench: Bench) -> dict[str, str | None]:
 def step(submodel: SubModel, recorder: CudaRecorder, count: int = 1) -> None:
     """Steps inside `world`, as the engine takes them."""
     for _ in range(count):
-        if submodel.may_record(recorder):
+        if submodel.prepare_recording(recorder):
             submodel.record_step(recorder)
         submodel.step()
         if submodel.at_epoch_end:

@@ -72,7 +72,7 @@ def _arm(name: str, repeats: int, device: torch.device, recorder_of: RecorderOf)
     _reset_peak(device)
     with submodel.world():
         for _ in range(graphs.EAGER_STEPS + 1):
-            if recorder is not None and submodel.may_record(recorder):
+            if recorder is not None and submodel.prepare_recording(recorder):
                 told = submodel.record_step(recorder)
                 refused = None if told is None else told.refused
             submodel.step()

@@ -163,11 +163,11 @@ class Gang:
 
     # -- recorded steps
 
-    def may_record(self, recorder: StepRecorder) -> bool:
-        """Whether `record_step` is due before the next step, which runs in the lane of this recorder."""
+    def prepare_recording(self, recorder: StepRecorder) -> bool:
+        """Step in the lane of this recorder from now on; returns whether `record_step` is due before the next step."""
         if self.dissolved is not None or (self._program is not None and self.gain is None):
             return False
-        return self._recorded.is_due(recorder)
+        return self._recorded.prepare(recorder)
 
     def record_step(self, recorder: StepRecorder) -> None:
         """Record a step of all members as one graph, while nothing else computes.

@@ -68,8 +68,8 @@ class RecordedLearner:
         """Whether gradients stay in memory between two turns."""
         return self._step is not None
 
-    def is_due(self, recorder: StepRecorder) -> bool:
-        """Whether to record now, because the next step is computed in the lane of this recorder."""
+    def prepare(self, recorder: StepRecorder) -> bool:
+        """Step in the lane of this recorder from now on; returns whether to record before the next step."""
         self._lane = recorder
         if self.refused is not None or self.eager_steps < EAGER_STEPS:
             return False

@@ -65,14 +65,14 @@ class Kind:
         return {fact: value for fact, value in asdict(self).items() if value is not None}
 
 
-def here(device: torch.device, threads: int) -> Kind:
+def current_kind(device: torch.device, threads: int) -> Kind:
     """The kind of a device of this process, which asks a GPU for its name; `threads` are those of a step on a CPU."""
     if device.type == "cuda":
         return _gpu(device.index or 0)
-    return replace(foreseen(device.type), threads=threads)
+    return replace(expected_kind(device.type), threads=threads)
 
 
-def foreseen(device_type: str) -> Kind:
+def expected_kind(device_type: str) -> Kind:
     """What is known of the kind before a device is chosen, without a question to any GPU."""
     if device_type == "cuda":
         return Kind(type=device_type, torch=_torch(), cuda=torch.version.cuda)
@@ -80,11 +80,11 @@ def foreseen(device_type: str) -> Kind:
     return Kind(type=device_type, torch=_torch(), name=_plain(processor_model()), instructions=_plain(instructions))
 
 
-def differences(written: Kind, here: Kind) -> tuple[str, ...]:
+def differences(written: Kind, current: Kind) -> tuple[str, ...]:
     """Why two kinds are not the same, a sentence each; a fact that one of them does not know makes no difference."""
-    if written.type != here.type:
-        return (f"It was trained on {written.text}; this is {here.text}.",)
-    before, now = asdict(written), asdict(here)
+    if written.type != current.type:
+        return (f"It was trained on {written.text}; this is {current.text}.",)
+    before, now = asdict(written), asdict(current)
     return tuple(
         f"Its {word} was {before[fact]}; here it is {now[fact]}."
         for fact, word in _WORDS.items()
@@ -98,9 +98,9 @@ def joined(earlier: tuple[Kind, ...], last: Kind) -> tuple[Kind, ...]:
     return (*others[1 - MOST_KINDS :], last)
 
 
-def require(earlier: tuple[Kind, ...], here: Kind, moves: Literal["same", "any"]) -> None:
+def require(earlier: tuple[Kind, ...], current: Kind, moves: Literal["same", "any"]) -> None:
     """Raise `OtherKind` if a training of these kinds may not go on here. `any` allows it everywhere."""
-    if moves == "same" and earlier and (found := differences(earlier[-1], here)):
+    if moves == "same" and earlier and (found := differences(earlier[-1], current)):
         raise OtherKind(found)
 
 

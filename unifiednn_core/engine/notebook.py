@@ -75,6 +75,8 @@ def train(
     devices = {one.device for one in hybrid.submodels}
     if len(devices) > 1:
         raise ValueError(f"a hybrid trains on one device, not on {', '.join(sorted(map(str, devices)))}")
+    if not devices:
+        return {}
     ends: dict[str, Ended] = {}
 
     def take(happened: Report) -> None:
@@ -85,8 +87,8 @@ def train(
         report(happened)
 
     order, policy, threads = hybrid.names, policy or FirstComeFirstServed(), threads or torch.get_num_threads()
-    for device in devices:
-        Engine(hybrid, policy, device=device, threads=threads, report=take).run()
+    [device] = devices
+    Engine(hybrid, policy, device=device, threads=threads, report=take).run()
     return {name: ends[name] for name in order}
 
 

@@ -233,7 +233,7 @@ def _recipe_findings(
         message = f"The checkpoint was written with torch {recipe.torch}, this is {torch.__version__}."
         remedy = "Training can resume, but only one version of torch promises equal bits."
         yield _finding("Another torch", f"{place}.file", message, remedy, severity="warning")
-    here = kinds.foreseen(device_type)
+    here = kinds.expected_kind(device_type)
     if found := kinds.differences(replace(recipe.kinds[-1], torch=here.torch), here):
         remedy = "Training can resume, but only one kind of device promises equal bits; the result will name both."
         yield _finding("Another kind of device", f"{place}.file", " ".join(found), remedy, severity="warning")

@@ -102,7 +102,7 @@ class Stepper:
     def record_step(self, job: Job) -> None:
         """Record a step of a sub-model as a graph, if that is due. Nothing else computes meanwhile."""
         recorder = self._own.recorder
-        if recorder is None or not job.submodel.may_record(recorder):
+        if recorder is None or not job.submodel.prepare_recording(recorder):
             return
         with self._lanes.parked(), self.watched(job):
             devices.synchronize(self._device)
@@ -116,7 +116,7 @@ class Stepper:
     def record_gang(self, gang: Gang, first: Job) -> None:
         """Record a step of all members as a graph, if that is due. Nothing else computes meanwhile."""
         recorder = self._own.recorder
-        if recorder is not None and gang.may_record(recorder):
+        if recorder is not None and gang.prepare_recording(recorder):
             with self._lanes.parked(), self.watched(first):
                 devices.synchronize(self._device)
                 gang.record_step(recorder)

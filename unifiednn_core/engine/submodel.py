@@ -190,7 +190,7 @@ class SubModel:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of device that it was trained on, this one last; several may give other bits than one."""
-        return device_kinds.joined(self._earlier_kinds, device_kinds.here(self.device, self._threads))
+        return device_kinds.joined(self._earlier_kinds, device_kinds.current_kind(self.device, self._threads))
 
     @property
     def placed(self) -> bool:
@@ -263,16 +263,16 @@ class SubModel:
         ready = None if self._on_host else launched(self.device)
         return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels, ready)
 
-    def may_record(self, recorder: StepRecorder) -> bool:
-        """Whether `record_step` is due before the next step, which runs in the lane of this recorder.
+    def prepare_recording(self, recorder: StepRecorder) -> bool:
+        """Step in the lane of this recorder from now on; returns whether `record_step` is due before the next step.
 
-        Steps that nobody asks this for are never replayed.
+        Steps before the first call are never replayed.
         """
         if self._eager.scaler is not None or self.techniques.active or self.spec.placement is not None:
             # a scale changes between steps, and so may sizes; a graph is of one device
             return False
         self.learner = self._recorded
-        return self._recorded.is_due(recorder)
+        return self._recorded.prepare(recorder)
 
     def record_step(self, recorder: StepRecorder) -> StepsRecorded | None:
         """Record a full step, inside `world`, while nothing else computes; tells whether steps are replayed now.
@@ -332,7 +332,7 @@ class SubModel:
             return Probes(missing="it was trained in the profile fast, whose steps round in another way")
         held = self._train if self._test is None else self._test
         module = self.module if self.averaged is None else self.averaged.module
-        kind = device_kinds.here(self.device, torch.get_num_threads()).row
+        kind = device_kinds.current_kind(self.device, torch.get_num_threads()).row
         samples = min(held.samples, self._hyperparameters.batch_size)
         with torch.no_grad():
             return probes.take(
@@ -384,7 +384,7 @@ class SubModel:
         """
         written = checkpoint_check.recipe_of(checkpoint)
         checkpoint_check.check(checkpoint, self.module, self._hyperparameters, self._train.samples)
-        device_kinds.require(written.kinds, device_kinds.here(self.device, torch.get_num_threads()), moves)
+        device_kinds.require(written.kinds, device_kinds.current_kind(self.device, torch.get_num_threads()), moves)
         state = checkpoint.state
         fill(self.module, state["model"], state["buffers"])
         if self.averaged is not None:

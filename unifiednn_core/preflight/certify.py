@@ -284,7 +284,7 @@ class _Unpacked:
         if probes.state_sha256 != expected:
             return _not_compared("The probes belong to another state of the network.")
         torch.set_num_threads(min(written.threads or 1, MOST_THREADS))
-        elsewhere = kinds.differences(written, kinds.here(_CPU, torch.get_num_threads()))
+        elsewhere = kinds.differences(written, kinds.current_kind(_CPU, torch.get_num_threads()))
         # The one for inference of a `.pt2` is another file, with another graph.
         names = [model, *(name for name in self.files if name == f"{Path(model).stem}.eval{Path(model).suffix}")]
         plain = entry.architecture and ArchitectureSpec(name=entry.architecture.name, args=entry.architecture.args)

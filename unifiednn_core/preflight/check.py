@@ -98,7 +98,7 @@ def _checked(submodel: SubModelSpec, files: "_Files", device: str, most_bytes: f
         CHECK_VERSION,
         device,
         most_bytes,
-        kinds.foreseen(device).text,
+        kinds.expected_kind(device).text,
         submodel.model_dump(mode="json"),
         hashes,
     ]

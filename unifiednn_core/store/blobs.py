@@ -44,8 +44,11 @@ class Blobs(Protocol):
     def delete(self, key: str) -> None:
         """Delete a blob; nothing if it is gone."""
 
-    def mark(self, write: str | None = None) -> str | None:
-        """What identifies this place, after writing it if given; None for a place without it."""
+    def read_mark(self) -> str | None:
+        """What identifies this place; None for a place without it."""
+
+    def write_mark(self, text: str) -> None:
+        """Write what identifies this place."""
 
 
 def blobs_at(url: str) -> Blobs:
@@ -103,15 +106,17 @@ class FolderBlobs:
                     (self.root / folder).rmdir()
         failpoints.passing("blob.after_delete")
 
-    def mark(self, write: str | None = None) -> str | None:  # noqa: D102
+    def read_mark(self) -> str | None:  # noqa: D102
         place = self.root / MARK
         with self._reached():
-            if write is not None:
-                self.root.mkdir(parents=True, exist_ok=True)
-                with replacing(place) as temporary:
-                    temporary.write_text(write, encoding="ascii")
-                sync(self.root)
             return place.read_text(encoding="ascii").strip() if place.is_file() else None
+
+    def write_mark(self, text: str) -> None:  # noqa: D102
+        with self._reached():
+            self.root.mkdir(parents=True, exist_ok=True)
+            with replacing(self.root / MARK) as temporary:
+                temporary.write_text(text, encoding="ascii")
+            sync(self.root)
 
     @contextmanager
     def _reached(self, *, must_be_marked: bool = False) -> Iterator[None]:
@@ -170,16 +175,18 @@ class FsspecBlobs:
             self._fs.rm_file(self._at(key))
         failpoints.passing("blob.after_delete")
 
-    def mark(self, write: str | None = None) -> str | None:  # noqa: D102
+    def read_mark(self) -> str | None:  # noqa: D102
         with _reaching(self.url):
-            if write is not None:
-                if not self._is_s3:
-                    self._fs.makedirs(self._root, exist_ok=True)
-                self._fs.pipe_file(self._at(MARK), write.encode("ascii"))
             try:
                 return str(self._fs.cat_file(self._at(MARK)), "ascii").strip()
             except FileNotFoundError:
                 return None
+
+    def write_mark(self, text: str) -> None:  # noqa: D102
+        with _reaching(self.url):
+            if not self._is_s3:
+                self._fs.makedirs(self._root, exist_ok=True)
+            self._fs.pipe_file(self._at(MARK), text.encode("ascii"))
 
     def _created(self, path: Path, key: str) -> bool:
         """Put a blob that is not there; False for a store that knows no conditions, or does not say which failed."""
@@ -204,7 +211,7 @@ def _receive(blobs: Blobs, read: Callable[[Path], None], key: str, to: Path) -> 
         try:
             read(temporary)
         except FileNotFoundError:
-            if blobs.mark() is None:
+            if blobs.read_mark() is None:
                 raise BlobsUnreachable(f"{blobs.url} is not there, or not mounted") from None
             raise BlobLost(f"The file {key} is missing in {blobs.url}.") from None
         if file_sha256(temporary) != key.rpartition("/")[2]:

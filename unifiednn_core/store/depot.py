@@ -81,7 +81,7 @@ class Depot:
         """Raise `BadInput` if this host finds other blobs than the server, and `BlobsUnreachable` if it finds none."""
         if self._place is None:
             return
-        found = self.blobs.mark()
+        found = self.blobs.read_mark()
         if found is None:
             raise BlobsUnreachable(f"{self.url} is not there, or not mounted")
         if found != self._place.mark:
@@ -326,7 +326,7 @@ def settle(home: Home, rows: BlobRows, people: People) -> None:
     if Path(blobs.url).is_relative_to(home.root):
         message, remedy = f"{url} is in the home of this host.", "Name a folder outside of every home."
         raise BadInput.of("In a home", BLOBS_SETTING, message, remedy)
-    found = blobs.mark()
+    found = blobs.read_mark()
     if place is not None and found == place.mark:
         if host != place.host:  # only this host finds it there
             return
@@ -338,7 +338,8 @@ def settle(home: Home, rows: BlobRows, people: People) -> None:
         message, remedy = f"{url} holds the files of another database.", "Name another folder."
         raise BadInput.of("Other files", BLOBS_SETTING, message, remedy)
     else:
-        found = blobs.mark(write=secrets.token_hex(8))
+        blobs.write_mark(secrets.token_hex(8))
+        found = blobs.read_mark()
     people.set_setting(SETTING, json.dumps({"url": url, "mark": found, "host": host}), "server")
 
 

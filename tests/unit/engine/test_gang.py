@@ -256,7 +256,7 @@ def recorder_of(members: Sequence[SubModel], gain: float = 3.0) -> FakeRecorder:
 
 def train_recorded(members: Sequence[SubModel], steps: int, gang: Gang, recorder: FakeRecorder) -> None:
     for _ in range(steps):
-        if gang.may_record(recorder):
+        if gang.prepare_recording(recorder):
             gang.record_step(recorder)
         train(members, 1, gang)
 

@@ -60,7 +60,7 @@ def steps(one: SubModel, recorder: FakeRecorder, count: int) -> None:
     """Steps of one turn, as the engine takes them."""
     with one.world():
         for _ in range(count):
-            if one.may_record(recorder):
+            if one.prepare_recording(recorder):
                 one.record_step(recorder)
             one.step()
             if one.at_epoch_end:
@@ -178,15 +178,15 @@ def recorded_between(one: SubModel) -> tuple[Checkpoint, Checkpoint]:
     recorder = recorder_of(one)
     with one.world():
         for _ in range(graphs.EAGER_STEPS):
-            assert not one.may_record(recorder)
+            assert not one.prepare_recording(recorder)
             one.step()
-        assert one.may_record(recorder)
+        assert one.prepare_recording(recorder)
         before, drawn = one.capture(), torch.get_rng_state()
         one.record_step(recorder)
         after = one.capture()
         assert torch.equal(torch.get_rng_state(), drawn)
         assert all(parameter.grad is None for parameter in one.module.parameters())
-        assert not one.may_record(recorder)
+        assert not one.prepare_recording(recorder)
     return before, after
 
 

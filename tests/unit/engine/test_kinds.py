@@ -16,7 +16,7 @@ from unifiednn_core.engine.submodel import SubModel
 
 H200 = Kind(type="cuda", torch="2.9", name="NVIDIA H200", driver="570.86", cuda="12.8", cudnn="91002")
 XEON = Kind(type="cpu", torch="2.9", name="Xeon", instructions="x86_64 AVX512", threads=3)
-HERE = kinds.here(torch.device("cpu"), torch.get_num_threads())
+HERE = kinds.current_kind(torch.device("cpu"), torch.get_num_threads())
 KINDS = st.builds(
     Kind,
     type=st.sampled_from(["cpu", "cuda"]),

@@ -61,7 +61,7 @@ def test_a_checkpoint_is_recognised(folder: Path) -> None:
     assert report.facts == {
         "submodel": "lenet", "step": 9, "epoch": 2, "elements": 151, "weights_bytes": 604,
         "optimizer": "adam", "lr_scheduler": "step", "torch": str(torch.__version__),
-        "kinds": [kinds.here(torch.device("cpu"), torch.get_num_threads()).text],
+        "kinds": [kinds.current_kind(torch.device("cpu"), torch.get_num_threads()).text],
     }  # fmt: skip
     assert client.inspect(folder / "whole.safetensors", "shown.safetensors") == report
 

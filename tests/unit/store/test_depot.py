@@ -306,7 +306,7 @@ def _race(hosts: Hosts) -> None:
 
 def test_a_process_killed_in_the_middle_leaves_nothing_that_counts(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path / "shared")
-    blobs.mark(write="x")
+    blobs.write_mark("x")
     (tmp_path / "file").write_bytes(content_of(1))
     key = file_key(sha256(content_of(1)))
     code = (
