@@ -129,7 +129,7 @@ def _broken(name: str, found: Document) -> list[Row]:
         for row in extra["rows"]:
             cells = dict(zip(extra["heads"], row, strict=True))
             if cells.pop(_HOLDS, None) == _BROKEN:
-                measured = ", ".join(f"{head} {cell}" for head, cell in [*cells.items()][1:])
+                measured = "; ".join(f"{head}: {cell}" for head, cell in [*cells.items()][1:])
                 rows.append((bench, row[0], promised or MISSING, measured))
     for case in found.get("cases", ()):
         for way, by_mode in case["verdicts"].items():

@@ -98,7 +98,7 @@ def test_a_promise_that_does_not_hold_stands_at_the_top() -> None:
     told = {"title": "Steps:", "heads": ("step", "median", "holds"), "rows": rows}
     tables = FOUND | {"passed": False, "tables": [told], "notes": ["Promised: at most 2 ms."]}
     text = report.promises([("tiny-cpu.json", tables)])
-    assert text.splitlines()[-1] == "| [tiny](results/tiny-cpu.json), cpu | a | at most 2 ms. | median 3 ms |"
+    assert text.splitlines()[-1] == "| [tiny](results/tiny-cpu.json), cpu | a | at most 2 ms. | median: 3 ms |"
     silent = report.promises([("tiny-cpu.json", FOUND | {"passed": False})])
     assert "its section says what" in silent
 

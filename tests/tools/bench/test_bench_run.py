@@ -90,7 +90,8 @@ def test_missing_data_is_said_before_anything_is_trained(tmp_path: Path) -> None
 
 def test_a_result_is_kept_with_its_page(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    (tmp_path / report.PAGE).write_text(f"{report.RATIOS_BEGIN}\n{report.RATIOS_END}\n{report.BEGIN}\n{report.END}\n")
+    promises, ratios = (report.PROMISES_BEGIN, report.PROMISES_END), (report.RATIOS_BEGIN, report.RATIOS_END)
+    (tmp_path / report.PAGE).write_text("\n".join([*promises, *ratios, report.BEGIN, report.END]))
     found = result.document(SCENARIO, measured(), ASKED, 2)
     command._keep(tmp_path / "results", found)
     assert json.loads((tmp_path / "results" / "tiny-cpu.json").read_text()) == found
