@@ -175,7 +175,7 @@ def taken(page: Page, server: Server, name: str, folder: Path, schemes: Sequence
     show(page, server, SHOTS[name])
     for scheme in schemes:
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.wait_for_timeout(300)
+        page.wait_for_timeout(1200)  # charts are drawn one a frame
         grow(page)
         page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
     found = faults(page, phone=width == PHONE)

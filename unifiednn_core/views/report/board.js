@@ -59,7 +59,8 @@ class Board {
     this.board = { ...board, charts, root: this.root };
     this.style = style;
     if (shape !== this.shape) this.build();
-    this.redraw(shape !== this.shape || theme !== this.theme ? charts : changed);
+    if (this.theme && theme !== this.theme) this.redraw(); // colours of two themes beside each other are hard to read
+    else this.redraw(shape !== this.shape ? charts : changed);
     [this.shape, this.theme] = [shape, theme];
   }
 
