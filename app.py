@@ -7,7 +7,7 @@ from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 
 from pages._ui import frame, late_ticks, signed_in
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.machine import allocator
 from unifiednn_core.preflight import client
 from unifiednn_core.web.guard import middleware
@@ -16,7 +16,7 @@ from unifiednn_core.web.routes import routes
 if __name__ == "__main__":  # for each visitor
     frame.route()
 else:  # once, by the server
-    keep_private()
+    set_private_umask()
     allocator.return_early()  # else memory grows as viewers come and go
     # Asked for six sections at each update, and each time it goes through all options.
     config.get_options_for_section = cache(config.get_options_for_section)

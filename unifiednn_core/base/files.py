@@ -20,7 +20,7 @@ LONGEST_NAME = 160
 
 
 @functools.cache
-def keep_private() -> int:
+def set_private_umask() -> int:
     """From now on, make files and folders of this process and its children for their user alone.
 
     For the entry points of processes that write into the home. Returns the umask of the user, also at later calls.
@@ -30,7 +30,7 @@ def keep_private() -> int:
 
 def release(path: Path) -> None:
     """Give a file that leaves the home the permissions that the user's umask asks for. Raises `OSError`."""
-    path.chmod(0o666 & ~keep_private())
+    path.chmod(0o666 & ~set_private_umask())
 
 
 def sync(path: Path) -> None:

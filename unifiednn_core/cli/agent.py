@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.garbage import collect_rarely
 from unifiednn_core.base.paths import DATABASE_SETTING, DEVICES_SETTING, Home, cpu_devices, warm_start_is_on
 from unifiednn_core.cli import terminal
@@ -34,7 +34,7 @@ Idle = Annotated[float | None, typer.Option("--until-idle", metavar="S", help="E
 
 def agent(join: Join, host: HostName = None, offer: Offered = None, until_idle: Idle = None) -> None:
     """Offer the devices of this machine to a server. SIGTERM gives them back: what trains here goes on elsewhere."""
-    keep_private()
+    set_private_umask()
     os.environ[DATABASE_SETTING] = join  # for the workers, too
     if offer is not None:
         os.environ[DEVICES_SETTING] = offer

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DatabaseError
 
 from unifiednn_core.base import errors
 from unifiednn_core.base.errors import BadInput, Finding, IllegalTransition, UnifiedNNError
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.cli import terminal
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
@@ -40,7 +40,7 @@ Folder = Annotated[Path, typer.Option("--to", help="Folder to write into.")]
 @contextmanager
 def opened(as_json: bool = False) -> Iterator[Service]:
     """Open the service for the local operator, or for the person of UNIFIEDNN_TOKEN; user errors exit with code 2."""
-    keep_private()
+    set_private_umask()
     with refusing(as_json), closing(Service.open()) as service:
         gate, token = Gate(service, Settings()), os.environ.get(TOKEN_VARIABLE)
         yield gate.local() if token is None else gate.acting_by_token(token.strip(), here=True)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode, share_threads
@@ -148,7 +148,7 @@ def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
 
 def main() -> None:
     """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`."""
-    keep_private()
+    set_private_umask()
     forgo_privileges()
     failpoints.arm_from_environment()
     keep_log_visible()

@@ -21,7 +21,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.host import rollup
 
@@ -44,7 +44,7 @@ def main() -> None:
 
     MODULE:FUNCTION is called once it is loaded.
     """
-    keep_private()
+    set_private_umask()
     allocator.forget_preloading()
     control = socket.socket(fileno=int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):  # the caller gets them, too, and then closes the socket

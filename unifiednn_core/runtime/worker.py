@@ -23,7 +23,7 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
-from unifiednn_core.base.files import keep_private
+from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine import late_dynamo
@@ -510,7 +510,7 @@ def launched_at_s(clock: Clock) -> float:
 
 def main() -> None:
     """Train the hybrid named on the command line: `python -m unifiednn_core.runtime.worker HOME HYBRID_ID`."""
-    keep_private()
+    set_private_umask()
     forgo_privileges()
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
