@@ -28,7 +28,7 @@ def set_private_umask() -> int:
     return os.umask(0o077)
 
 
-def release(path: Path) -> None:
+def apply_user_umask(path: Path) -> None:
     """Give a file that leaves the home the permissions that the user's umask asks for. Raises `OSError`."""
     path.chmod(0o666 & ~set_private_umask())
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.base.files import release, write_text
+from unifiednn_core.base.files import apply_user_umask, write_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import INTERRUPTED, AsJson, SpecPath, bad_option, exit_after, finish, opened
 from unifiednn_core.service.facade import Service
@@ -77,7 +77,7 @@ def compare(
             raise typer.Exit(INTERRUPTED)
         if html is not None:
             write_text(html, service.comparisons.report(hybrid))
-            release(html)
+            apply_user_umask(html)
         if as_json:
             terminal.print_json(service.comparisons.comparison_document(hybrid))
         else:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.files import release
+from unifiednn_core.base.files import apply_user_umask
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import DONE, FAILED, AsJson, Folder, MaybeSubModel, RunId, bad_option, opened, refusing
 from unifiednn_core.preflight import client
@@ -33,7 +33,7 @@ def download(run_id: RunId, submodel: MaybeSubModel = None, to: Folder = Path())
         certificates = {part.name: part.certificate for part in service.runs.observe(run_id).submodels}
         for name in names:
             path = service.runs.download(run_id, name, to)
-            release(path)
+            apply_user_umask(path)
             terminal.say(str(path))
             found = certificates.get(name)
             if found is not None and not found.holds:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from unifiednn_core.base.errors import BadInput, IllegalTransition
-from unifiednn_core.base.files import release
+from unifiednn_core.base.files import apply_user_umask
 from unifiednn_core.cli import shared, terminal
 from unifiednn_core.cli.shared import AsJson, Folder, MaybeSubModel, RunId, SpecPath, SubModelName, bad_option, opened
 from unifiednn_core.service.facade import Service
@@ -188,7 +188,7 @@ def checkpoint(run_id: RunId, submodel: SubModelName, to: Folder = Path()) -> No
         if not to.is_dir():
             raise bad_option("--to", f"{to} is not a folder.", "Create it first.")
         path = service.runs.download_checkpoint(run_id, submodel, to)
-        release(path)
+        apply_user_umask(path)
         terminal.say(str(path))
 
 
