@@ -43,7 +43,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def atomic_replace(target: Path) -> Iterator[Path]:
     """Yield a temporary file beside the target; it replaces the target at the end, and an error leaves no trace."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -58,7 +58,7 @@ def copy_into(source: Path, folder: Path, name: str | None = None) -> Path:
     """Copy a file into a folder atomically, by default under its own name. Raises `OSError`."""
     failpoints.passing("download.before_copy")
     target = folder / (name or source.name)
-    with replacing(target) as temporary:
+    with atomic_replace(target) as temporary:
         shutil.copyfile(source, temporary)
         failpoints.passing("download.before_rename")
     return target
@@ -81,7 +81,7 @@ def file_sha256(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically. Raises `OSError`."""
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unifiednn_core.base.errors import BadInput, NotFound
-from unifiednn_core.base.files import replacing
+from unifiednn_core.base.files import atomic_replace
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.roles import Actor, Role
@@ -91,7 +91,7 @@ class ExportService:
             place = folder / one.run_id / one.submodel
             place.mkdir(parents=True, exist_ok=True)
             written.append(place / _event_file(one))
-            with replacing(written[-1]) as temporary, temporary.open("wb") as file:
+            with atomic_replace(written[-1]) as temporary, temporary.open("wb") as file:
                 _write_events(one, file)
         return tuple(written)
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, UnifiedNNError
-from unifiednn_core.base.files import file_sha256, replacing, sync
+from unifiednn_core.base.files import atomic_replace, file_sha256, sync
 from unifiednn_core.base.paths import BLOBS_SETTING
 
 MARK = "unifiednn-blobs"
@@ -77,7 +77,7 @@ class FolderBlobs:
             failpoints.passing("blob.before_put")
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with replacing(target) as temporary:
+                with atomic_replace(target) as temporary:
                     shutil.copyfile(path, temporary)
                     failpoints.passing("blob.before_rename")
             except FileNotFoundError:
@@ -114,7 +114,7 @@ class FolderBlobs:
     def write_mark(self, text: str) -> None:  # noqa: D102
         with self._reached():
             self.root.mkdir(parents=True, exist_ok=True)
-            with replacing(self.root / MARK) as temporary:
+            with atomic_replace(self.root / MARK) as temporary:
                 temporary.write_text(text, encoding="ascii")
             sync(self.root)
 
@@ -207,7 +207,7 @@ class FsspecBlobs:
 def _receive(blobs: Blobs, read: Callable[[Path], None], key: str, to: Path) -> None:
     """Let `read` write a blob to a temporary file, which becomes `to` if its bytes are those that the key names."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(to) as temporary:
+    with atomic_replace(to) as temporary:
         try:
             read(temporary)
         except FileNotFoundError:
