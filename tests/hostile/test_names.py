@@ -25,7 +25,7 @@ from tests.hostile import cockpit
 from tests.hostile.names import NAMES, poisoned
 from tests.ui import fake_arms, fake_views
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.files import plain_name
+from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.base.visible import is_visible, visible
 from unifiednn_core.cli import terminal
 from unifiednn_core.compare import runner
@@ -288,7 +288,7 @@ def test_a_log_has_visible_characters_alone(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_file_name_is_visible_and_names_no_folder() -> None:
     for name in NAMES:
         with suppress(BadInput):  # nothing is left of it
-            kept = plain_name(name)
+            kept = safe_file_name(name)
             assert all(map(is_visible, kept)) and not set(kept) & set("/\\") and kept.strip(" .") == kept
 
 

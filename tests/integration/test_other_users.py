@@ -159,14 +159,14 @@ os.umask(0)
 from pathlib import Path
 from typer.testing import CliRunner
 from unifiednn_core.cli.main import app
-from unifiednn_core.base.files import copy_into, release
+from unifiednn_core.base.files import apply_user_umask, copy_into
 from unifiednn_core.cli.shared import opened
 with opened() as service:
     (service.home.quarantine / "upload").write_bytes(b"x")
     (service.home.files / "ab").mkdir()
     (service.home.files / "ab" / "model").write_bytes(b"x")
     saved = copy_into(service.home.files / "ab" / "model", Path(sys.argv[1]))
-    release(saved)
+    apply_user_umask(saved)
     os.kill(os.getpid(), 9)  # with the files that SQLite deletes at the end
 """
 

@@ -85,7 +85,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def end_of(file: Path, most_bytes: int) -> str:
+def last_lines(file: Path, most_bytes: int) -> str:
     """The end of a text file, whole lines of at most so many bytes. Raises `OSError`."""
     with file.open("rb") as opened:
         size_bytes = opened.seek(0, os.SEEK_END)
@@ -96,17 +96,17 @@ def end_of(file: Path, most_bytes: int) -> str:
 
 
 @contextmanager
-def holding(folder: Path, *, alone: bool = False) -> Iterator[None]:
-    """Hold a folder together with others, or `alone`, across processes; waits for those who hold it otherwise."""
+def folder_lock(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
+    """Hold a shared or `exclusive` lock on a folder, across processes; waits for those who hold it otherwise."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
     finally:
         os.close(handle)
 
 
-def plain_name(given: str) -> str:
+def safe_file_name(given: str) -> str:
     """Strip folders and invisible characters from a file name.
 
     Raises `BadInput` if nothing is left.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
-from unifiednn_core.base.files import holding, sync
+from unifiednn_core.base.files import folder_lock, sync
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
@@ -92,7 +92,7 @@ def separate(
         if probes is not None:
             sync(work / PROBES)
         sync(delivery.files[0])
-        with holding(folder, alone=True):  # a certificate of an older export must not replace this one
+        with folder_lock(folder, exclusive=True):  # a certificate of an older export must not replace this one
             if probes is not None:
                 (work / PROBES).replace(probes_path(folder, name))
             zipped.replace(archive)

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.base.files import holding, sync
+from unifiednn_core.base.files import folder_lock, sync
 from unifiednn_core.base.texts import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.engine import kinds
@@ -128,7 +128,7 @@ def _put_in(archive: Path, folder: Path, certificate: Certificate, inode: int) -
             file.write(member, member.name)
     size_bytes = written.stat().st_size
     sync(written)  # takes seconds for a large one
-    with holding(archive.parent, alone=True):  # as the export does while it renames
+    with folder_lock(archive.parent, exclusive=True):  # as the export does while it renames
         if archive.stat().st_ino != inode:
             raise HostileFile("The zip was written again meanwhile.")
         written.replace(archive)

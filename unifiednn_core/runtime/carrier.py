@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound, UnifiedNNError
-from unifiednn_core.base.files import end_of
+from unifiednn_core.base.files import last_lines
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import spool
 from unifiednn_core.spec.run import SubModelSpec
@@ -185,7 +185,7 @@ class Carrier:
             with suppress(OSError):
                 place, size_bytes = f"{self._host}/{file.relative_to(folder)}", file.stat().st_size
                 if size_bytes != self._told.get((hybrid_id, place), 0):
-                    text = end_of(file, LOG_BYTES).replace(str(self._home.root), "HOME")
+                    text = last_lines(file, LOG_BYTES).replace(str(self._home.root), "HOME")
                     self._store.worker_logs.write(
                         hybrid_id, place, text, size_bytes=size_bytes, is_cut=size_bytes > LOG_BYTES
                     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BlobsUnreachable
-from unifiednn_core.base.files import holding, sync
+from unifiednn_core.base.files import folder_lock, sync
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 
@@ -56,7 +56,7 @@ def remove_file(home: Home, store: Store, sha256: str, owner: str, *, for_all: b
 
     Raises `NotFound`, and `BadInput` while a run needs it.
     """
-    with holding(home.files, alone=True), _later():
+    with folder_lock(home.files, exclusive=True), _later():
         if store.removals.mark_file(sha256, owner, for_all=for_all):
             _finish_file(home, store, sha256)
 
@@ -69,7 +69,7 @@ def finish(home: Home, store: Store) -> None:
     for hidden in (home.root / "runs").glob(f"*/{_HIDDEN}*"):
         _erase(hidden)
     if store.removals.marked_files():
-        with holding(home.files, alone=True), _later():
+        with folder_lock(home.files, exclusive=True), _later():
             for sha256 in store.removals.marked_files():  # an import may have brought one back meanwhile
                 _finish_file(home, store, sha256)
     _tidy_hybrids(home, store)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from unifiednn_core.base import files as durable
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.files import plain_name
+from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, part_path
 from unifiednn_core.preflight import client
@@ -54,7 +54,7 @@ class FileImporter:
         try:
             with waiting.open("wb") as file:
                 file.writelines(chunks)
-            return self.import_moved(waiting, plain_name(filename), kinds, options)
+            return self.import_moved(waiting, safe_file_name(filename), kinds, options)
         except OSError as error:
             message = f"The file could not be written: {error.strerror}."
             remedy = f"{shutil.disk_usage(self._home.root).free // 1024**2} MiB are free in the home folder."
@@ -128,7 +128,7 @@ class FileImporter:
 
     def _keep(self, path: Path, report: FileReport, filename: str, origin: Origin | None = None) -> None:
         """Move a file into the library; while that goes on, nobody deletes the same bytes."""
-        with durable.holding(self._home.files):
+        with durable.folder_lock(self._home.files):
             self._library.announce(report.sha256, report.model_dump(include=_COLUMNS - {"sha256"}))
             durable.move(path, self._home.file(report.sha256))
             self.remember(report, filename, origin)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unifiednn_core.base.errors import BadInput, NotFound
-from unifiednn_core.base.files import holding, plain_name
+from unifiednn_core.base.files import folder_lock, safe_file_name
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, split_plan
 from unifiednn_core.formats.architectures import registry as architectures
@@ -119,7 +119,7 @@ class LibraryService:
             raise NotFound(f"There is no data set '{sha256[:12]}' in the library.")
         filename = held[sha256].filename
         self._room.require(filename, held[sha256].size_bytes)
-        with holding(self._home.files):  # the intake process writes the parts to where they stay
+        with folder_lock(self._home.files):  # the intake process writes the parts to where they stay
             report = client.split(self._store.depot(self._home).bring_file(sha256), filename, plan, self._home)
             if report.train is None or report.test is None:
                 raise BadInput(report.findings)
@@ -165,7 +165,7 @@ class LibraryService:
     @permission(Role.SUBMITTER, about="{sha256:.12} {filename}")
     def rename_file(self, sha256: str, filename: str) -> None:
         """Give a file of one's own another name; others keep theirs. Raises `NotFound` and `BadInput`."""
-        self._library.rename(sha256, plain_name(filename), self.guard.actor.id)
+        self._library.rename(sha256, safe_file_name(filename), self.guard.actor.id)
 
     @permission(Role.SUBMITTER, about="{sha256:.12}")
     def delete_file(self, sha256: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from unifiednn_core.base.files import end_of
+from unifiednn_core.base.files import last_lines
 from unifiednn_core.base.paths import Home, application
 from unifiednn_core.service.ownership import owners_of
 from unifiednn_core.service.permissions import Guard, Own, permission
@@ -75,5 +75,5 @@ def tail(files: Iterable[Path]) -> tuple[str, bool]:
     """The end of some files, whole lines, together at most `MOST_BYTES`; and whether something was left out."""
     known = [(file, file.stat().st_size) for file in files if file.is_file()]
     share = MOST_BYTES // max(1, len(known))
-    texts = [end_of(file, share) for file, _ in known]
+    texts = [last_lines(file, share) for file, _ in known]
     return "".join(texts), any(size > share for _, size in known)

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from unifiednn_core.base import files as durable
 from unifiednn_core.base.errors import BadInput, NotFound, UploadConflict
-from unifiednn_core.base.files import plain_name
+from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.views.library import UploadView
 
 QUOTA_VARIABLE = "UNIFIEDNN_QUARANTINE_BYTES"
@@ -44,7 +44,7 @@ class Uploads:
         self, filename: str, size_bytes: int, sha256: str | None, kinds: Sequence[str], owner: str = ""
     ) -> UploadView:
         """Reserve room for an upload; raises `BadInput` for an invalid name, size or hash, or if there is no room."""
-        name = plain_name(filename)
+        name = safe_file_name(filename)
         if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise _wrong(name, "This is not a SHA-256.", "Give 64 hexadecimal digits in lower case, or leave it out.")
         if size_bytes < 1:

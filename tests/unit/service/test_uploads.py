@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unifiednn_core.base.errors import BadInput, NotFound, UploadConflict
-from unifiednn_core.base.files import plain_name
+from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
@@ -193,18 +193,18 @@ def test_an_upload_of_somebody_else_is_not_there(home):
     ],
 )
 def test_of_a_name_only_its_plain_last_part_is_kept(given, plain):
-    assert plain_name(given) == plain
+    assert safe_file_name(given) == plain
 
 
 def test_a_long_name_keeps_its_suffix():
-    assert plain_name("n" * 1000 + ".safetensors") == "n" * (160 - 12) + ".safetensors"
-    assert len(plain_name("n." + "s" * 1000)) == 160
+    assert safe_file_name("n" * 1000 + ".safetensors") == "n" * (160 - 12) + ".safetensors"
+    assert len(safe_file_name("n." + "s" * 1000)) == 160
 
 
 @pytest.mark.parametrize("given", ["", "..", "a/", "\u202e", " . "])
 def test_a_name_of_nothing_is_refused(given):
     with pytest.raises(BadInput):
-        plain_name(given)
+        safe_file_name(given)
 
 
 def test_what_a_killed_intake_process_left_is_removed_and_blocks_no_upload(uploads, home):
