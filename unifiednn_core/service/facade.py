@@ -130,4 +130,5 @@ class Service:
         self._certifier.stop()
         self._supervisor.stop()
         self._carrier.stop()
+        self.fleet.close()
         self.store.close()

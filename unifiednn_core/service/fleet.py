@@ -67,6 +67,10 @@ class FleetService:
         """End the simulation that runs, if one does."""
         self._bench.cancel()
 
+    def close(self) -> None:
+        """End the simulation of this server, if one runs."""
+        self._bench.cancel()
+
 
 class _SimulationBench:
     """The simulations of a home."""
@@ -100,6 +104,7 @@ class _SimulationBench:
                 os.utime(path)
                 return
             self._tidy()
+            path.unlink(missing_ok=True)  # that of an earlier server may write into the old one for a while
             environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             with path.open("wb") as out:
                 self._process = subprocess.Popen(
@@ -153,8 +158,14 @@ def _is_whole(path: Path) -> bool:
 
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
-    """Whole lines of a result."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    """Whole lines of a result, up to the first that is damaged."""
+    found = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # a power cut leaves NULs
+            break
+    return found
 
 
 def _shown(lines: list[Mapping[str, Any]], *, runs: bool) -> FleetSimulation:

@@ -1,9 +1,13 @@
 """Simulations of a cluster in the background: one at a time, kept, cancelled, refused."""
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +39,18 @@ def wait(desk: Service, ready: Callable[[FleetSimulation], bool]) -> FleetSimula
     raise AssertionError(f"not ready: {found}")
 
 
+def result(desk: Service) -> Path:
+    """File of the newest simulation, whose process has ended."""
+    bench = desk.fleet._bench
+    assert bench._process is not None
+    bench._process.wait(60)
+    return bench._folder / f"{bench._newest}.jsonl"
+
+
+def turnarounds(found: FleetSimulation) -> list[float]:
+    return [arm["mean_turnaround_s"] for arm in found.arms]
+
+
 def test_a_simulation_runs_in_the_background_and_is_kept(desk: Service) -> None:
     assert desk.fleet.fleet_simulation() is None
     desk.fleet.simulate_fleet(SMALL)
@@ -59,6 +75,37 @@ def test_another_waits_and_the_first_can_be_cancelled(desk: Service) -> None:
     assert wait(desk, lambda one: one.state == "ended").arms == ()
     desk.fleet.simulate_fleet(SMALL)
     assert wait(desk, lambda one: one.state == "done").arms
+
+
+def test_a_simulation_of_an_earlier_server_does_not_damage_the_next_ones_file(desk: Service) -> None:
+    desk.fleet.simulate_fleet(SMALL)
+    found, path = wait(desk, lambda one: one.state == "done"), result(desk)
+    path.write_bytes(path.read_bytes()[:100])  # as if that server had ended in the middle of it
+    writer = "import sys; sys.stdout.flush(); input(); print(' ' * 100_000)"
+    with path.open("ab") as out:
+        earlier = subprocess.Popen([sys.executable, "-c", writer], stdin=subprocess.PIPE, stdout=out)
+    desk.fleet.simulate_fleet(SMALL)
+    earlier.communicate(b"\n", 60)
+    assert turnarounds(wait(desk, lambda one: one.state == "done")) == turnarounds(found)
+
+
+def test_a_damaged_line_ends_a_result_and_it_is_made_again(desk: Service) -> None:
+    desk.fleet.simulate_fleet(SMALL)
+    found, path = wait(desk, lambda one: one.state == "done"), result(desk)
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + bytes(20) + b"\xff" + b"".join(others))
+    damaged = desk.fleet.fleet_simulation()
+    assert damaged is not None and (damaged.state, damaged.arms) == ("ended", ())
+    desk.fleet.simulate_fleet(SMALL)
+    assert turnarounds(wait(desk, lambda one: one.state == "done")) == turnarounds(found)
+
+
+def test_the_end_of_a_server_ends_its_simulation(home: Home) -> None:
+    with closing(Service.open(home)) as service:
+        service.fleet.simulate_fleet(LARGE)
+        process = service.fleet._bench._process
+        assert process is not None and process.poll() is None
+    assert process.poll() == -signal.SIGKILL
 
 
 def test_a_wrong_request_starts_nothing(desk: Service) -> None:
