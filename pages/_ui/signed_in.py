@@ -24,7 +24,10 @@ from unifiednn_core.spec.run import person_id
 from unifiednn_core.views import markup
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-OPEN_REMEDY = "Configure [auth] in .streamlit/secrets.toml, or serve 127.0.0.1 alone (server.address, UNIFIEDNN_HOSTS)."
+OPEN_REMEDY = (
+    "Configure [auth] in ~/.streamlit/secrets.toml of the user who serves, or serve 127.0.0.1 alone (server.address, "
+    "UNIFIEDNN_HOSTS)."
+)
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 HELD_S = 0.3

@@ -40,6 +40,7 @@ def test_without_sign_in_a_server_that_others_can_reach_shows_nothing(service, m
     monkeypatch.setenv("UNIFIEDNN_HOSTS", "unifiednn.example.org")
     said = page_with(monkeypatch)
     assert "Sign-in is not configured" in said and "on the device," not in said
+    assert "~/.streamlit/secrets.toml of the user who serves" in said
 
 
 @pytest.mark.parametrize(

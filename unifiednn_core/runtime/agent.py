@@ -96,6 +96,7 @@ class Agent:
                     told.add(worker)
                     _send(worker, signal.SIGTERM)
             time.sleep(LOOK_S)
+        self.supervisor.stop()  # first: a tick would enter the host again, or write its devices as ready
         with suppress(OperationalError):
             self.store.hosts.leave(self.supervisor.lease.host)
 

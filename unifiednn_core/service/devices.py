@@ -57,10 +57,12 @@ class DeviceService:
 
     @permission(Role.OPERATOR, about="{host}")
     def drain_host(self, host: str) -> None:
-        """Place nothing new on the devices of a host; what trains there goes on elsewhere. Raises `NotFound`."""
+        """Place nothing new on the devices of a host; what trains there goes on elsewhere. Raises `NotFound`.
+
+        One that is away drains when it returns.
+        """
         for row in self._of_host(host):
-            if row.state == READY:
-                self._devices.set_state(row.name, DRAINING)
+            self._devices.set_state(row.name, DRAINING)
 
     @permission(Role.OPERATOR, about="{host}")
     def ready_host(self, host: str) -> None:

@@ -69,7 +69,7 @@ class Gate:
         if self.settings.login or self.settings.reachable:
             raise Unauthorised(
                 "Other machines can reach this server, but sign-in is not configured. Configure [auth] in "
-                ".streamlit/secrets.toml, or serve only 127.0.0.1."
+                "~/.streamlit/secrets.toml of the user who serves, or serve only 127.0.0.1."
             )
         return self._service
 

@@ -1,4 +1,5 @@
 import signal
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,8 +7,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.clock import SimulatedClock
+from tests.unit.runtime.test_many_hosts import CPU
+from tests.unit.runtime.test_supervisor import unlimited
+from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import agent
 from unifiednn_core.runtime.agent import GIVES_UP_S, Agent
+from unifiednn_core.runtime.launchers import LocalLauncher
+from unifiednn_core.runtime.supervisor import Supervisor
+from unifiednn_core.store import Store
+from unifiednn_core.store.devices import AWAY
 from unifiednn_core.store.schema import HybridRow
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -28,9 +36,27 @@ def test_workers_are_ended_also_if_the_database_goes_away(
 
     monkeypatch.setattr(agent.time, "sleep", clock.advance)
     monkeypatch.setattr(agent, "_send", lambda worker, number: sent.append((worker, number)))
-    supervisor: Any = SimpleNamespace(held=held, park=lambda: None, lease=SimpleNamespace(host="h"))
+    supervisor: Any = SimpleNamespace(held=held, park=lambda: None, stop=lambda: None, lease=SimpleNamespace(host="h"))
     store: Any = SimpleNamespace(hosts=SimpleNamespace(leave=leave))
     Agent(store, supervisor, clock).park()
     me = WorkerIdentity(7, 1.0, "boot")
     assert sent[0] == (me, signal.SIGTERM) and set(sent[1:]) == {(me, signal.SIGKILL)}
     assert clock.utc_s() >= 1000.0 + GIVES_UP_S
+
+
+def test_nothing_ticks_any_more_when_a_host_is_left(
+    home: Home, store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick that is under way would enter the host again, or write its devices as ready."""
+    launcher, ticks = LocalLauncher(home), list[bool]()
+    supervisor = Supervisor(store, launcher, clock, budget=unlimited, devices=lambda: [CPU], host="a")
+    leave, asked = store.hosts.leave, threading.Event()
+
+    def noted(name: str) -> None:
+        ticks.append(supervisor.alive)
+        leave(name)
+
+    monkeypatch.setattr(store.hosts, "leave", noted)
+    asked.set()
+    assert Agent(store, supervisor, clock).run(asked) == agent.DONE
+    assert ticks == [False] and [row.state for row in store.hosts.all()] == [AWAY]

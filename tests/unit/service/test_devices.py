@@ -15,6 +15,7 @@ from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.store import Store, depot
 from unifiednn_core.store.devices import FRESH_S
+from unifiednn_core.store.hosts import HostRow
 from unifiednn_core.views import device_text
 
 GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
@@ -57,6 +58,25 @@ def test_devices_are_listed_host_by_host_gpus_first(here: World) -> None:
     names = [one.name for one in here.of(OPERATOR).devices.devices()]
     assert names == ["cuda:0", "a/cuda:0", "a/cuda:1", "cpu", "a/cpu"]
     assert [one.name for one in here.of(OPERATOR).devices.cards()] == names
+
+
+def test_a_host_that_is_away_drains_when_it_returns(here: World) -> None:
+    row = HostRow(name="a", machine="m", boot_id="boot", agent_pid=1, agent_started_at_s=1.0, facts={})
+    devices, service = [on_host(CPU, "a"), on_host(GPU, "a")], here.of(OPERATOR).devices
+
+    def states() -> set[str]:
+        return {one.state for one in service.devices() if one.name.startswith("a/")}
+
+    here.store.hosts.enter(row)
+    here.store.devices.write(devices, "a")
+    here.store.hosts.leave("a")
+    service.drain_host("a")
+    assert states() == {"away"} and [one.state for one in service.hosts()] == ["away"]
+    here.store.hosts.enter(row)
+    here.store.devices.write(devices, "a")
+    assert states() == {"draining"}
+    service.ready_host("a")
+    assert states() == {"ready"}
 
 
 def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None:
