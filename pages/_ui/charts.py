@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import signed_in
-from unifiednn_core.base.texts import spoken, tr
+from unifiednn_core.base.texts import current_language, tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup, report, wording
 from unifiednn_core.views.figures import board
@@ -75,7 +75,7 @@ def _draw(
     audience = None if person is None else (person.id if person.sees_only_own else person.role)
     arms = tuple((arm.run_id, _beat(arm)) for arm in (*baselines, *sides))
     made = _packed(
-        (kind, view.run_id, audience, spoken(), _beat(view), arms),
+        (kind, view.run_id, audience, current_language(), _beat(view), arms),
         lambda: board.packed(board.document(view, charts(), baselines)),
     )
     _component()(data=made, key=f"charts-{kind}", height="content")

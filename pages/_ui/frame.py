@@ -11,7 +11,7 @@ from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages._ui import charts, device_card, notify, signed_in
-from unifiednn_core.base.texts import ENGLISH, LANGUAGES, speak, spoken, tr
+from unifiednn_core.base.texts import ENGLISH, LANGUAGES, current_language, set_language, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
@@ -76,7 +76,7 @@ def page(title: str) -> None:
 
 def speak_viewers() -> None:
     """Set the language of the viewer: the chosen one, else that of the browser. Each run of a page has a new thread."""
-    speak(str(st.session_state.get(_LANGUAGE) or st.context.locale or ENGLISH))
+    set_language(str(st.session_state.get(_LANGUAGE) or st.context.locale or ENGLISH))
 
 
 def in_language(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,10 +106,10 @@ def _language() -> None:
     with st.sidebar, st.container(key="language"):
         codes = list(LANGUAGES)
         chosen = st.selectbox(
-            tr("Language"), codes, codes.index(spoken()), LANGUAGES.__getitem__, "language-choice",
+            tr("Language"), codes, codes.index(current_language()), LANGUAGES.__getitem__, "language-choice",
             label_visibility="collapsed",
         )  # fmt: skip
-    if chosen != spoken():
+    if chosen != current_language():
         st.session_state[_LANGUAGE] = chosen
         st.rerun()
 

@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages._ui import actions, arms, frame, pager, rows, signed_in
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
-from unifiednn_core.base.texts import spoken, tr
+from unifiednn_core.base.texts import current_language, tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
@@ -160,7 +160,9 @@ def _verdict(line: RunLine) -> str:
     if arms.is_baseline(line.run) or line.run.state not in ENDED or " " not in line.arms.strip():
         return ""
     person = signed_in.actor()
-    return _verdict_of(line.run.run_id, line.arms, None if person is None else (person.id, person.role), spoken())
+    return _verdict_of(
+        line.run.run_id, line.arms, None if person is None else (person.id, person.role), current_language()
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=512)

@@ -25,13 +25,13 @@ def abbreviated(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def speak(language: str) -> None:
+def set_language(language: str) -> None:
     """Set the language of this thread, such as `de` or `de-CH`; English for one without texts."""
     code = language.split("-")[0].lower()
     _SPOKEN.set(code if code in LANGUAGES else ENGLISH)
 
 
-def spoken() -> str:
+def current_language() -> str:
     """Code of the language of this thread."""
     return _SPOKEN.get()
 

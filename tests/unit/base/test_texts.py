@@ -6,24 +6,24 @@ import threading
 import pytest
 
 from unifiednn_core.base import texts
-from unifiednn_core.base.texts import speak, spoken, tr
+from unifiednn_core.base.texts import current_language, set_language, tr
 
 
 @pytest.fixture(autouse=True)
 def _german(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(texts, "_texts", {"en": {}, "de": {"{count} runs": "{count} Läufe"}}.__getitem__)
     yield
-    speak("en")
+    set_language("en")
 
 
 def test_a_text_is_translated_with_its_values():
     assert tr("{count} runs", count=3) == "3 runs"
-    speak("de-AT")
+    set_language("de-AT")
     assert tr("{count} runs", count=3) == "3 Läufe"
 
 
 def test_a_text_that_is_missing_stays_english():
-    speak("de")
+    set_language("de")
     assert tr("Pause {name}", name="{count}") == "Pause {count}"
 
 
@@ -32,17 +32,17 @@ def test_a_text_without_values_keeps_its_braces():
 
 
 def test_an_unknown_language_is_english():
-    speak("tlh")
-    assert spoken() == "en"
+    set_language("tlh")
+    assert current_language() == "en"
 
 
 def test_each_thread_speaks_its_own_language():
-    speak("de")
+    set_language("de")
     heard = []
-    thread = threading.Thread(target=lambda: heard.append(spoken()))
+    thread = threading.Thread(target=lambda: heard.append(current_language()))
     thread.start()
     thread.join()
-    assert heard == ["en"] and spoken() == "de"
+    assert heard == ["en"] and current_language() == "de"
 
 
 def test_each_language_has_its_file():

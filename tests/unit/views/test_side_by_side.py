@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui import fake_arms, fake_views
-from unifiednn_core.base.texts import ENGLISH, speak
+from unifiednn_core.base.texts import ENGLISH, set_language
 from unifiednn_core.views.report import html, selection
 from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
@@ -142,12 +142,12 @@ def test_what_makes_figures_differ_is_said(sides: list[Side]) -> None:
 
 
 def test_what_makes_figures_differ_is_said_in_the_language_of_the_viewer(sides: list[Side]) -> None:
-    speak("de")
+    set_language("de")
     try:
         live = selection.cautions_html([sides[0], side(fake_views.mid_flight(), "live")])
         table = selection.figures_table(sides)
     finally:
-        speak(ENGLISH)
+        set_language(ENGLISH)
     assert "Nicht alle sind beendet" in live and "Vorsicht" in live
     assert ">Fertig<" in table and "completed" not in table
 
