@@ -55,7 +55,7 @@ class Checkpoint:
     size, seed, samples of the training set, device type, torch version, and the kinds of device (`engine.kinds`)."""
 
 
-def plain_name(key: str) -> str:
+def name_of_key(key: str) -> str:
     """Name of a sub-model in its spec, by its key in a hybrid: `RUN_ID/NAME` or just that name."""
     return key.rpartition("/")[2]
 

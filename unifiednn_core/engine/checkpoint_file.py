@@ -23,7 +23,7 @@ from torch import Tensor
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.base.files import sync
-from unifiednn_core.engine.checkpoint import FORMAT_VERSION, MAX_STEPS, Checkpoint, flatten, plain_name, unflatten
+from unifiednn_core.engine.checkpoint import FORMAT_VERSION, MAX_STEPS, Checkpoint, flatten, name_of_key, unflatten
 from unifiednn_core.formats.tensor_files import DTYPE_NAMES, raw, safetensors_header
 from unifiednn_core.spec.run import NAME_PATTERN
 
@@ -126,7 +126,7 @@ def _contents(checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, str]
     score, _ = flatten(None if checkpoint.score is None else float(checkpoint.score))
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # keeps each one aligned
     tensors = {name: _on_host(name, tensor) for name, tensor in ordered}
-    name = plain_name(checkpoint.submodel)
+    name = name_of_key(checkpoint.submodel)
     facts = {"submodel": name, "step": checkpoint.step, "epoch": checkpoint.epoch, "score": score}
     hashes = {name: _tensor_sha256(tensor) for name, tensor in tensors.items()}
     document = json.dumps(

@@ -19,7 +19,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
-from unifiednn_core.engine.checkpoint import plain_name
+from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.company import Company
 from unifiednn_core.engine.events import (
     Answered,
@@ -636,9 +636,9 @@ class Engine:
             self._report(DataChanged(name, data))
         for name, data in users.items():
             if name in self._roster.jobs and self._roster.jobs[name] is not ending:
-                self._fail(self._roster.jobs[name], DamagedData(plain_name(name), data))
+                self._fail(self._roster.jobs[name], DamagedData(name_of_key(name), data))
         if ending is not None and ending.name in users:
-            raise DamagedData(plain_name(ending.name), users[ending.name])
+            raise DamagedData(name_of_key(ending.name), users[ending.name])
 
     # -- orders
 
@@ -708,7 +708,7 @@ class Engine:
                 traceback.print_exc()
                 cause, remedy = reasons(error)
                 self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
-                declined = f"{plain_name(order.submodel)} could not join: {cause}"
+                declined = f"{name_of_key(order.submodel)} could not join: {cause}"
         self._answer(order.id, declined)
 
     def _answer(self, command_id: int | None, declined: str | None = None) -> None:

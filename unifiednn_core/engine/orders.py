@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from unifiednn_core.engine.checkpoint import plain_name
+from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.job import Job, Standing
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
@@ -94,7 +94,7 @@ AnyOrder = Order | Adjustment | Reorder | SetPolicy | Join
 
 def adjust(job: Job | None, order: Adjustment) -> str | None:
     """Change one figure of a sub-model; returns the reason if that is not possible, or no longer."""
-    name = plain_name(order.submodel)
+    name = name_of_key(order.submodel)
     if job is None:
         return f"{name} has ended"
     if isinstance(order, SetPriority):

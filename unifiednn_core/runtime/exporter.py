@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
-from unifiednn_core.engine.checkpoint import plain_name
+from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.events import Ended
 from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.formats.base import Definition
@@ -71,7 +71,7 @@ class Exporter:
 
     def tidy(self, name: str) -> None:
         """Delete what an export of a sub-model left that was killed; others may be writing theirs there."""
-        for leftover in self._folder_of(name).glob(f".{escape(plain_name(name))}-????????"):
+        for leftover in self._folder_of(name).glob(f".{escape(name_of_key(name))}-????????"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def put(self, ended: Ended) -> None:
@@ -106,7 +106,7 @@ class Exporter:
             for left in reversed(range(TRIES)):
                 try:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
-                    definition, folder, plain = self._definitions[name], self._folder_of(name), plain_name(name)
+                    definition, folder, plain = self._definitions[name], self._folder_of(name), name_of_key(name)
                     found = found or separate(
                         plain, definition, weights, spec=spec, figures=ended.figures, folder=folder,
                         probes=ended.probes, ships_probes=self._ships_probes(name),
@@ -116,7 +116,7 @@ class Exporter:
                 except (SeparationFailed, OperationalError) as error:
                     why = str(error)
                     if isinstance(error, OperationalError):
-                        why = f"The trained model '{plain_name(name)}' waits: the store cannot be read now."
+                        why = f"The trained model '{name_of_key(name)}' waits: the store cannot be read now."
                     if not left:
                         self._paused[name] = ended
                         waits = f"Its weights wait in memory: make room, then resume {name}."
