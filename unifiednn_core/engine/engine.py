@@ -60,7 +60,7 @@ from unifiednn_core.engine.roster import Roster
 from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.cores import cores
-from unifiednn_core.scheduling.base import Decision, Policy, View, enactable
+from unifiednn_core.scheduling.base import Decision, Policy, View, decide_or_fall_back
 from unifiednn_core.scheduling.company import MemoryRoom, Rates
 from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
@@ -232,7 +232,7 @@ class Engine:
         now_s = self.now_s()
         service_s = self._shares.of({job.standing.owner: job.standing.tickets for job in self._roster.runnable})
         views = [job.view(now_s, service_s.get(job.standing.owner, 0.0)) for job in jobs]
-        decision, refused = enactable(self._policy, View(tuple(views), now_s, tuple(self._roster.turns)))
+        decision, refused = decide_or_fall_back(self._policy, View(tuple(views), now_s, tuple(self._roster.turns)))
         if refused:
             self._report(Refused(decision.job, decision.reason))
         return decision

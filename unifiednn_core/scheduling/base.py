@@ -125,7 +125,7 @@ def require_turn(turn_s: float) -> None:
         raise BadInput.of("Turn", "policy.turn_s", message, "Give a number of seconds above 0.")
 
 
-def enactable(policy: Policy, view: View) -> tuple[Decision, bool]:
+def decide_or_fall_back(policy: Policy, view: View) -> tuple[Decision, bool]:
     """Ask the policy; returns a decision that can be enacted, and whether the policy's own was refused.
 
     If the policy raises, or decides something impossible, the job that has been in line longest trains for one epoch

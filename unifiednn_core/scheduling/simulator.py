@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
-from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View, enactable
+from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View, decide_or_fall_back
 from unifiednn_core.scheduling.company import LEAST_GAIN, MOST_DELAY
 from unifiednn_core.scheduling.shares import Shares
 
@@ -359,7 +359,7 @@ def stages(jobs: Sequence[SimulatedJob], policy: Policy) -> tuple[Stage, ...]:
     ticks, shares, now_s = count(len(jobs)), Shares(), 0.0
     found: list[Stage] = []
     while alive:
-        decision, _ = enactable(policy, _view(alive, now_s, shares))
+        decision, _ = decide_or_fall_back(policy, _view(alive, now_s, shares))
         chosen, quantum = alive[decision.job], decision.quantum
         starts = len(starts_seen) + (decision.job not in starts_seen)
         again = starts_seen.get(decision.job) == starts
