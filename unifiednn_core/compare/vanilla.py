@@ -54,7 +54,7 @@ from unifiednn_core.compare.recipe import (
     with_channels_last,
 )
 from unifiednn_core.data.batch import Batch, Transform
-from unifiednn_core.engine.step import TARGETS, LossOfNetwork, Scaling, Step
+from unifiednn_core.engine.step import TARGETS, OutputIsLoss, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class PlainScript:
         if job.fast and self.device.type == "cuda" and any(one.dim() == 4 for one in self.module.parameters()):
             self._try_channels_last(tensors)
         self.optimizer = make_optimizer(job, self.module)
-        criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else LossOfNetwork()
+        criterion = make_criterion(job, tensors.get(TARGETS)) if job.criterion else OutputIsLoss()
         self.criterion: nn.Module = criterion.to(self.device)
         self.scaler = torch.amp.GradScaler(self.device.type) if job.precision == "float16" else None
         self.averaged: AveragedModel | None = None

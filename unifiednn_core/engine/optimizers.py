@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from unifiednn_core.data.balance import class_weights
-from unifiednn_core.engine.step import LossOfNetwork
+from unifiednn_core.engine.step import OutputIsLoss
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, NO_CRITERION, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
 from unifiednn_core.spec.lr_formulas import share_after
@@ -73,7 +73,7 @@ def build_criterion(hyperparameters: Hyperparameters, targets: Iterable[Tensor] 
     its buffers, so it has to follow the network to its device.
     """
     if hyperparameters.criterion == NO_CRITERION:
-        return LossOfNetwork()
+        return OutputIsLoss()
     criterion = getattr(nn, CRITERIA[hyperparameters.criterion].torch_class)
     given = {
         name: torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value

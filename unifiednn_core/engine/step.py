@@ -154,7 +154,7 @@ def _mixed(criterion: nn.Module, scores: Tensor, batch: Batch) -> Tensor:
     return batch.mix.share * loss + (1 - batch.mix.share) * other
 
 
-class LossOfNetwork(nn.Module):
+class OutputIsLoss(nn.Module):
     """The criterion `none`: the output of the network is the loss, of the batch or of each sample."""
 
     def forward(self, outputs: Tensor, _: Tensor | None) -> Tensor:
