@@ -11,7 +11,7 @@ from pages._ui import drafts, plan_form
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.texts import tr
 from unifiednn_core.data.values import MAX_IMAGE_SIDE, ImportOptions
-from unifiednn_core.spec.columns import MAX_LENGTH, MAX_WORDS, WORDS, TableWish
+from unifiednn_core.spec.columns import MAX_LENGTH, MAX_WORDS, WORDS, TableImportOptions
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import FileView
@@ -62,7 +62,7 @@ def options(files: Sequence[FileView], *, key: str, opened: bool) -> ImportOptio
         st.html(markup.small(tr("Tables and texts")))
         wish = _wish(files, key)
     try:
-        return ImportOptions(size=size, channels_last=channels_last, table=TableWish.model_validate(wish))
+        return ImportOptions(size=size, channels_last=channels_last, table=TableImportOptions.model_validate(wish))
     except ValidationError as error:
         raise BadInput([finding_of(detail, wish) for detail in error.errors()]) from None
 

@@ -13,7 +13,7 @@ from tests.contract.data_rows import DataFile
 from tests.unit.data import data_files as made
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import ImportOptions
-from unifiednn_core.spec.columns import TableWish, parse_plan
+from unifiednn_core.spec.columns import TableImportOptions, parse_plan
 
 Write = Callable[[Path], object]
 TOKENIZER = "7" * 64
@@ -56,7 +56,7 @@ def with_tokenizer(write: Write) -> Write:
 
 
 def asked(**wish: Any) -> ImportOptions:
-    return ImportOptions(table=TableWish(**wish))
+    return ImportOptions(table=TableImportOptions(**wish))
 
 
 PLAN = parse_plan({

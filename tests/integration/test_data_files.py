@@ -16,7 +16,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.columns import TableWish
+from unifiednn_core.spec.columns import TableImportOptions
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import parse_run
 
@@ -108,10 +108,10 @@ def test_test_data_of_other_words_are_found_and_like_the_training_data_they_trai
     def reviews(noun: str) -> bytes:
         return b"text,label\n" + b"".join(f"{word} {noun},{at % 2}\n".encode() for at, word in enumerate("abcd"))
 
-    alone = ImportOptions(table=TableWish(tokenizer="words", text_columns=("text",)))
+    alone = ImportOptions(table=TableImportOptions(tokenizer="words", text_columns=("text",)))
     train = service.library.import_file("train.csv", [reviews("film")], ("data",), alone)
     other = service.library.import_file("test.csv", [reviews("play")], ("data",), alone)
-    as_train = ImportOptions(table=TableWish(like=train.sha256))
+    as_train = ImportOptions(table=TableImportOptions(like=train.sha256))
     like = service.library.import_file("test.csv", [reviews("play")], ("data",), as_train)
     network = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Flatten(), torch.nn.Linear(8, 2))
     torch.save(network, tmp_path / "net.pt")
@@ -123,7 +123,9 @@ def test_test_data_of_other_words_are_found_and_like_the_training_data_they_trai
         errors.append([finding.message for finding in found if finding.severity == "error"])
     assert errors == [["The test data became numbers in another way than the training data: column text."], []]
     with pytest.raises(BadInput, match="no data set"):
-        service.library.import_file("t.csv", [reviews("x")], ("data",), ImportOptions(table=TableWish(like="0" * 64)))
+        service.library.import_file(
+            "t.csv", [reviews("x")], ("data",), ImportOptions(table=TableImportOptions(like="0" * 64))
+        )
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from unifiednn_core.spec.columns import (
     IgnoredColumn,
     ListColumn,
     NumberColumn,
-    TableWish,
+    TableImportOptions,
     TextColumn,
     parse_plan,
 )
@@ -63,7 +63,7 @@ def test_a_table_is_read_as_the_fields_say(open_page, service, upload):
     field(app, "Mask of the padding").check()
     field(app, "First line").select_index(2).run()
     upload(app, "data-set", "table.csv", b"x")
-    wish = TableWish(
+    wish = TableImportOptions(
         target="price", text_columns=("note", "more text"), ignore=("id",), tokenizer="words", length=16, mask=True,
         header=False,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import AsJson, opened
 from unifiednn_core.data.values import AS_STORED, ImportOptions
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.columns import WORDS, TableWish, parse_plan
+from unifiednn_core.spec.columns import WORDS, TableImportOptions, parse_plan
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.views.plan_text import plan_rows
 from unifiednn_core.views.runs import FileView
@@ -47,7 +47,7 @@ def import_file(
     """Bring a file into the library; a table or a text becomes a data set by a plan of its columns (docs/DATA.md)."""
     with opened(as_json) as service:
         try:
-            wish = TableWish(
+            wish = TableImportOptions(
                 plan=None if plan is None else parse_plan(plan.read_bytes()),
                 like=_data_set(service, like) if like else "",
                 target="" if no_target else target,

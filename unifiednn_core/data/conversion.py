@@ -13,7 +13,7 @@ from unifiednn_core.data.parts import Rows, check_room
 from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions, part_path
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, raw, safetensors_header
-from unifiednn_core.spec.columns import NO_WISH
+from unifiednn_core.spec.columns import NO_TABLE_OPTIONS
 
 TABLES = ("csv", "jsonl", "parquet")
 CONVERTED = (*TABLES, "archive")
@@ -26,9 +26,9 @@ def settled(path: Path, filename: str, options: ImportOptions) -> ImportOptions:
     if wish.text or container in TABLES:
         return options
     known = container is not None or registry.sniff(path) is not None
-    if not known and (wish != NO_WISH or filename.lower().endswith(plain_text.SUFFIXES)):
+    if not known and (wish != NO_TABLE_OPTIONS or filename.lower().endswith(plain_text.SUFFIXES)):
         return options.model_copy(update={"table": wish.model_copy(update={"text": True})})
-    if wish != NO_WISH:
+    if wish != NO_TABLE_OPTIONS:
         message = "The file is neither a table nor a text, so nothing can be said about columns and tokens."
         raise BadInput.of("Not a table", filename, message, "Import it without these options.")
     return options

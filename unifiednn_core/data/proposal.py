@@ -21,7 +21,7 @@ from unifiednn_core.spec.columns import (
     ImageColumn,
     ListColumn,
     NumberColumn,
-    TableWish,
+    TableImportOptions,
     TextColumn,
     UsedColumn,
 )
@@ -96,7 +96,7 @@ class _Seen:
         return self.odd is not None and 2 * sum(map(cells.is_number, values)) >= len(values)
 
 
-def propose(source: TableSource, wish: TableWish) -> ColumnPlan:
+def propose(source: TableSource, wish: TableImportOptions) -> ColumnPlan:
     """Propose a plan; raises `BadInput` with a finding for each column that needs a wish of the user."""
     target = _target_of(source, wish)
     known = {*source.names}
@@ -134,7 +134,7 @@ def unknown_column(source: TableSource, name: str) -> BadInput:
     return source.bad("Columns", f"There is no column '{name[:60]}'. There are {named}.", "Correct the name.")
 
 
-def _target_of(source: TableSource, wish: TableWish) -> str | None:
+def _target_of(source: TableSource, wish: TableImportOptions) -> str | None:
     """Find the column of the targets: by the user's wish, by its name, else the last one."""
     if wish.stream or wish.target == "":
         return None
@@ -152,7 +152,7 @@ def _target_of(source: TableSource, wish: TableWish) -> str | None:
     return found
 
 
-def _target(source: TableSource, seen: _Seen, wish: TableWish) -> UsedColumn:
+def _target(source: TableSource, seen: _Seen, wish: TableImportOptions) -> UsedColumn:
     if seen.kind in ("other", "ignore", "image"):
         said = f"holds {seen.type}; numbers or class names are needed" if seen.type else "has no value at all"
         raise source.bad("Targets", f"The column '{seen.name[:60]}' of the targets {said}.", NAME_THE_TARGET)
@@ -171,7 +171,7 @@ def _target(source: TableSource, seen: _Seen, wish: TableWish) -> UsedColumn:
     return CategoryColumn(kind="category", name=seen.name)
 
 
-def _input(source: TableSource, seen: _Seen, wish: TableWish) -> Column:
+def _input(source: TableSource, seen: _Seen, wish: TableImportOptions) -> Column:
     name, named = seen.name, f"Column '{seen.name[:60]}'"
     if name in wish.text_columns:
         return _text(seen, wish)
@@ -205,7 +205,7 @@ def _input(source: TableSource, seen: _Seen, wish: TableWish) -> Column:
     raise source.bad("Texts", f"{named} holds {many}.", remedy)
 
 
-def _text(seen: _Seen, wish: TableWish) -> TextColumn:
+def _text(seen: _Seen, wish: TableImportOptions) -> TextColumn:
     return TextColumn(
         kind="text", name=seen.name, tokenizer=wish.tokenizer or WORDS, length=wish.length, mask=wish.mask,
         vocabulary=wish.vocabulary, stream=wish.stream,

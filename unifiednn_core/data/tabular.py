@@ -21,7 +21,7 @@ from unifiednn_core.data.values import DataNotes
 from unifiednn_core.data.words import WordTokenizer
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, safetensors_header, safetensors_metadata
-from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, WORDS, ColumnPlan, TableWish, TextColumn
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_TABLE_OPTIONS, WORDS, ColumnPlan, TableImportOptions, TextColumn
 
 MAX_TABLE_BYTES = 16 * 1024**3  # of the converted numbers
 MAX_READ_BYTES = 1024**3  # of the numbers, if the table is not converted first
@@ -40,7 +40,7 @@ class _Ready:
 
 def read_table(path: Path) -> Opened:
     """Read a whole table; raises `BadInput` or `HostileFile`."""
-    ready = _ready(path, NO_WISH, _no_files, MAX_READ_BYTES)
+    ready = _ready(path, NO_TABLE_OPTIONS, _no_files, MAX_READ_BYTES)
     entries = {name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in ready.layout.items()}
     at = dict.fromkeys(entries, 0)
     for block in ready.blocks():
@@ -50,7 +50,9 @@ def read_table(path: Path) -> Opened:
     return Opened(entries, ready.notes)
 
 
-def convert_table(path: Path, target: Path, wish: TableWish = NO_WISH, files: Files | None = None) -> None:
+def convert_table(
+    path: Path, target: Path, wish: TableImportOptions = NO_TABLE_OPTIONS, files: Files | None = None
+) -> None:
     """Write a table as safetensors, so that it is never in memory as a whole. Raises `BadInput`, `OSError`."""
     ready = _ready(path, wish, files or _no_files, MAX_TABLE_BYTES)
     header = safetensors_header(ready.layout, ready.notes.metadata(), ALIGNMENT_BYTES)
@@ -65,7 +67,7 @@ def convert_table(path: Path, target: Path, wish: TableWish = NO_WISH, files: Fi
                 at[name] += file.write(values.tobytes())
 
 
-def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready:
+def _ready(path: Path, wish: TableImportOptions, files: Files, most_bytes: int) -> _Ready:
     plan = wish.plan
     if wish.like:
         plan = DataNotes.of(safetensors_metadata(files(wish.like))).plan
@@ -104,7 +106,7 @@ def _ready(path: Path, wish: TableWish, files: Files, most_bytes: int) -> _Ready
     return _Ready(layout, encoder.notes(), blocks)
 
 
-def _opened(path: Path, wish: TableWish, plan: ColumnPlan | None) -> TableSource:
+def _opened(path: Path, wish: TableImportOptions, plan: ColumnPlan | None) -> TableSource:
     if tables.is_parquet(path):
         return tables.open_parquet(path)
     if not wish.text and jsonl.is_jsonl(path):
@@ -114,7 +116,7 @@ def _opened(path: Path, wish: TableWish, plan: ColumnPlan | None) -> TableSource
     return plain_text.open_text(path)
 
 
-def _text_plan(wish: TableWish) -> ColumnPlan:
+def _text_plan(wish: TableImportOptions) -> ColumnPlan:
     column = TextColumn(
         kind="text", name=plain_text.COLUMN, tokenizer=wish.tokenizer or WORDS, length=wish.length,
         vocabulary=wish.vocabulary, stream=True,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.spec.columns import MAX_COLUMNS, NO_WISH, ColumnPlan, FrozenModel, TableWish
+from unifiednn_core.spec.columns import MAX_COLUMNS, NO_TABLE_OPTIONS, ColumnPlan, FrozenModel, TableImportOptions
 
 MAX_CLASS_NAMES = 10_000
 MAX_SEED = 2**63 - 1
@@ -57,7 +57,7 @@ class ImportOptions(FrozenModel):
     size: int | None = Field(default=None, ge=1, le=MAX_IMAGE_SIDE)
     """Height and width of all images: the square in the middle of each, resized."""
     channels_last: bool = False  # the inputs are [samples, height, width, channels]; move the channels forward
-    table: TableWish = NO_WISH  # how a table or a text becomes numbers
+    table: TableImportOptions = NO_TABLE_OPTIONS  # how a table or a text becomes numbers
 
 
 AS_STORED = ImportOptions()

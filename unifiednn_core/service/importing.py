@@ -17,7 +17,7 @@ from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Actor
-from unifiednn_core.spec.columns import NO_WISH, WORDS, TableWish
+from unifiednn_core.spec.columns import NO_TABLE_OPTIONS, WORDS, TableImportOptions
 from unifiednn_core.store.library import Library
 from unifiednn_core.views.library import Origin
 from unifiednn_core.views.run_rows import file_view
@@ -109,9 +109,9 @@ class FileImporter:
                 left.unlink(missing_ok=True)
         return self.file(report.sha256)
 
-    def _check_files_of(self, wish: TableWish) -> list[str]:
+    def _check_files_of(self, wish: TableImportOptions) -> list[str]:
         """Files that a wish names; raises `BadInput` if one is not in this person's library."""
-        if wish == NO_WISH:
+        if wish == NO_TABLE_OPTIONS:
             return []
         held = {file.sha256: file for file in self.files()}
         needed = {wish.tokenizer: "tokenizer", wish.like: "data"}

@@ -184,8 +184,8 @@ class ColumnPlan(FrozenModel):
         return self.model_copy(update={"columns": tuple(columns)})
 
 
-class TableWish(FrozenModel):
-    """The user's wishes for a table or a text to import; a table of numbers needs none."""
+class TableImportOptions(FrozenModel):
+    """The user's options for a table or a text to import; a table of numbers needs none."""
 
     plan: ColumnPlan | None = None
     like: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
@@ -205,7 +205,7 @@ class TableWish(FrozenModel):
     text: bool = False  # whether the file is plain text, not a table
 
 
-NO_WISH = TableWish()
+NO_TABLE_OPTIONS = TableImportOptions()
 
 
 def parse_plan(document: object) -> ColumnPlan:

@@ -20,7 +20,7 @@ from unifiednn_core.data import fitting, jsonl, plain_text, tables
 from unifiednn_core.data.conversion import convert, settled
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.data.values import ImportOptions
-from unifiednn_core.spec.columns import NO_WISH, ColumnPlan, TableWish, parse_plan
+from unifiednn_core.spec.columns import NO_TABLE_OPTIONS, ColumnPlan, TableImportOptions, parse_plan
 
 MIXED = "age,job,town,label\n30,cook,Ulm,yes\n,clerk,Bonn,no\n50,cook,Ulm,yes\n40,clerk,,no\n"
 
@@ -30,14 +30,16 @@ def written(folder: Path, text: str, name: str = "data") -> Path:
     return folder / name
 
 
-def converted(path: Path, wish: TableWish = NO_WISH, size: int | None = None, **files: Path) -> Dataset:
+def converted(
+    path: Path, wish: TableImportOptions = NO_TABLE_OPTIONS, size: int | None = None, **files: Path
+) -> Dataset:
     target = path.with_name(f"{path.name}.converted")
     convert(path, target, settled(path, path.name, ImportOptions(table=wish, size=size)), files.__getitem__)
     return read_dataset(target)
 
 
-def planned(document: dict[str, Any]) -> TableWish:
-    return TableWish(plan=parse_plan(document))
+def planned(document: dict[str, Any]) -> TableImportOptions:
+    return TableImportOptions(plan=parse_plan(document))
 
 
 def test_a_table_of_numbers_categories_and_gaps_needs_no_options(tmp_path: Path) -> None:
@@ -55,26 +57,29 @@ def test_test_data_become_numbers_as_the_training_data_did(tmp_path: Path) -> No
     converted(written(tmp_path, MIXED, "train"))
     other = "label,town,age,job,more\nno,Bonn,,clerk,x\n"
     found = converted(
-        written(tmp_path, other, "test"), TableWish(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"}
+        written(tmp_path, other, "test"), TableImportOptions(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"}
     )
     assert found.first.tolist() == [[40, 1, 0, 0, 1, 0]]  # the mean of the training data, its categories, its order
     assert found.targets is not None and found.targets.tolist() == [0]
     unknown = written(tmp_path, "age,job,town,label\n1,pilot,Ulm,no\n", "unknown")
     with pytest.raises(BadInput, match="'pilot' in line 2, which the 2 known values lack"):
-        converted(unknown, TableWish(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
+        converted(unknown, TableImportOptions(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
     with pytest.raises(BadInput, match="no column 'age'"):
         short = written(tmp_path, "job,town,label\ncook,Ulm,no\n", "short")
-        converted(short, TableWish(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
+        converted(short, TableImportOptions(like="0" * 64), **{"0" * 64: tmp_path / "train.converted"})
 
 
 def test_columns_that_became_numbers_in_another_way_are_named(tmp_path: Path) -> None:
     """Otherwise the same number would mean one thing in training and another one in the test."""
     reviews = "text,label\n" + "".join(f"{word} film,{at % 2}\n" for at, word in enumerate("abcd"))
-    wish = TableWish(tokenizer="words", text_columns=("text",))
+    wish = TableImportOptions(tokenizer="words", text_columns=("text",))
     train = converted(written(tmp_path, reviews, "train.csv"), wish).notes.plan
     files = {"0" * 64: tmp_path / "train.csv.converted"}
     other = written(tmp_path, reviews.replace("film", "play"), "test.csv")
-    alone, like = converted(other, wish).notes.plan, converted(other, TableWish(like="0" * 64), **files).notes.plan
+    alone, like = (
+        converted(other, wish).notes.plan,
+        converted(other, TableImportOptions(like="0" * 64), **files).notes.plan,
+    )
     assert train is not None and alone is not None and like is not None
     assert train.otherwise(alone) == ("text",) and train.otherwise(like) == ()
     ages = [converted(written(tmp_path, f"age,y\n{age},1\n,0\n")).notes.plan for age in (1, 1, 2)]
@@ -135,7 +140,7 @@ def jsonl_of(folder: Path, name: str = "texts.jsonl") -> Path:
 
 
 def test_texts_become_numbers_of_the_most_frequent_words(tmp_path: Path) -> None:
-    found = converted(jsonl_of(tmp_path), TableWish(tokenizer="words", text_columns=("text",), vocabulary=3))
+    found = converted(jsonl_of(tmp_path), TableImportOptions(tokenizer="words", text_columns=("text",), vocabulary=3))
     # the: 3, then of the words that occur twice the first of the alphabet: cat, dog
     assert found.first.tolist() == [
         [3, 4, 1, 0, 0, 0, 0, 0], [1, 5, 0, 0, 0, 0, 0, 0], [0] * 8, [3, 4, 1, 3, 5, 1, 3, 1]
@@ -144,12 +149,14 @@ def test_texts_become_numbers_of_the_most_frequent_words(tmp_path: Path) -> None
     assert found.notes.plan is not None
     text = tuple(column for column in found.notes.plan.columns if column.name == "text")
     other = written(tmp_path, '{"text": "dog cow"}\n{"label": 0, "text": "the"}\n')
-    again = converted(other, TableWish(plan=ColumnPlan(columns=text)))
+    again = converted(other, TableImportOptions(plan=ColumnPlan(columns=text)))
     assert again.first[:, :3].tolist() == [[5, 1, 0], [3, 0, 0]] and again.targets is None
 
 
 def test_a_mask_is_a_second_input_and_long_texts_are_cut(tmp_path: Path) -> None:
-    found = converted(jsonl_of(tmp_path), TableWish(tokenizer="words", text_columns=("text",), length=2, mask=True))
+    found = converted(
+        jsonl_of(tmp_path), TableImportOptions(tokenizer="words", text_columns=("text",), length=2, mask=True)
+    )
     assert list(found.inputs) == ["attention_mask", "input_ids"] and found.notes.pad == {"input_ids": 0}
     assert found.inputs["attention_mask"].tolist() == [[1, 1], [1, 1], [0, 0], [1, 1]]
     assert torch.equal(found.inputs["attention_mask"], (found.inputs["input_ids"] != 0).long())
@@ -167,7 +174,9 @@ def tokenizer_file(tmp_path: Path) -> Path:
 def test_texts_go_through_a_tokenizer_file(tokenizer_file: Path, tmp_path: Path) -> None:
     path = written(tmp_path, "text,label\n" + "".join(f"{text},{n % 2}\n" for n, text in enumerate(TEXTS)), "t.csv")
     sha256 = "1" * 64
-    found = converted(path, TableWish(tokenizer=sha256, text_columns=("text",), length=6), **{sha256: tokenizer_file})
+    found = converted(
+        path, TableImportOptions(tokenizer=sha256, text_columns=("text",), length=6), **{sha256: tokenizer_file}
+    )
     plain = Tokenizer.from_file(str(tokenizer_file))
     plain.enable_truncation(6)
     plain.enable_padding(length=6, pad_id=0)
@@ -177,12 +186,12 @@ def test_texts_go_through_a_tokenizer_file(tokenizer_file: Path, tmp_path: Path)
 
 def test_a_text_is_a_stream_of_tokens(tmp_path: Path) -> None:
     text = "a b\n\n c a\nb"
-    found = converted(written(tmp_path, text, "t.txt"), TableWish(length=3))
+    found = converted(written(tmp_path, text, "t.txt"), TableImportOptions(length=3))
     # <end> is 2; a and b occur twice, so a is 3, b 4, c 5: a b <end> <end> c a <end> b <end>
     assert found.first.tolist() == [[3, 4, 2], [2, 5, 3], [2, 4, 2]] and found.targets is None
-    assert converted(written(tmp_path, "a " * 9, "line.txt"), TableWish(length=10)).samples == 1
+    assert converted(written(tmp_path, "a " * 9, "line.txt"), TableImportOptions(length=10)).samples == 1
     with pytest.raises(BadInput, match="9 tokens, too few for one sample of 10"):
-        converted(tmp_path / "t.txt", TableWish(length=10))
+        converted(tmp_path / "t.txt", TableImportOptions(length=10))
 
 
 def test_lists_of_numbers_are_padded(tmp_path: Path) -> None:
@@ -262,13 +271,13 @@ def test_words_are_counted_over_blocks_as_over_the_whole(tmp_path: Path, monkeyp
     generator = np.random.default_rng(0)
     lines = [" ".join(generator.choice(list("abcdefgh"), 5)) for _ in range(200)]
     path = written(tmp_path, "\n".join(lines), "t.txt")
-    whole = converted(path, TableWish(length=7, vocabulary=4))
+    whole = converted(path, TableImportOptions(length=7, vocabulary=4))
     counts = Counter(" ".join(lines).split())
     assert whole.notes.plan is not None
     [column] = whole.notes.plan.used()
     assert column.kind == "text" and column.words == tuple(sorted(counts, key=lambda one: (-counts[one], one))[:4])
     monkeypatch.setattr(plain_text, "BLOCK_BYTES", 37)
-    assert torch.equal(converted(path, TableWish(length=7, vocabulary=4)).first, whole.first)
+    assert torch.equal(converted(path, TableImportOptions(length=7, vocabulary=4)).first, whole.first)
 
 
 @pytest.mark.parametrize(
@@ -287,20 +296,20 @@ def test_words_are_counted_over_blocks_as_over_the_whole(tmp_path: Path, monkeyp
 def test_data_that_cannot_be_read_are_findings(content: str, wish: dict[str, Any], words: str, tmp_path: Path) -> None:
     path = written(tmp_path, content)
     with pytest.raises(BadInput, match=words):
-        convert(path, tmp_path / "out", settled(path, "data", ImportOptions(table=TableWish(**wish))))
+        convert(path, tmp_path / "out", settled(path, "data", ImportOptions(table=TableImportOptions(**wish))))
 
 
 def test_a_file_without_names_is_told_by_its_labels(tmp_path: Path) -> None:
     path = written(tmp_path, "good , film\t1\nbad , film\t0\nfine\t1\n")
-    found = converted(path, TableWish(tokenizer="words", text_columns=("column 1",)))
+    found = converted(path, TableImportOptions(tokenizer="words", text_columns=("column 1",)))
     assert found.targets is not None and found.targets.tolist() == [1, 0, 1]
-    assert converted(written(tmp_path, "1,2,0\n3,4,2\n"), TableWish(header=False)).samples == 2
+    assert converted(written(tmp_path, "1,2,0\n3,4,2\n"), TableImportOptions(header=False)).samples == 2
     assert converted(written(tmp_path, "a,2019,2020\n3,4,2\n7,8,9\n")).samples == 2
 
 
 def test_a_table_does_not_become_far_larger_than_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "text,label\n" + "a b,1\n" * 50)
-    wish = TableWish(tokenizer="words", text_columns=("text",), length=2**16)
+    wish = TableImportOptions(tokenizer="words", text_columns=("text",), length=2**16)
     monkeypatch.setattr("unifiednn_core.formats.zips.FREE_UNPACKED_BYTES", 2**20)
     with pytest.raises(BadInput, match="Give a smaller length"):
         converted(path, wish)
