@@ -166,7 +166,7 @@ class Engine:
         self._leaving = self._over = False
         self._meter.discard_cpu_time()
         with devices.preserved(self._device):
-            self._lanes.run(self._turn, self._stepper.lane)
+            self._lanes.run(self._run_once, self._stepper.lane)
 
     # -- for any thread
 
@@ -199,7 +199,7 @@ class Engine:
 
     # -- the loop, once in each lane
 
-    def _turn(self) -> bool:
+    def _run_once(self) -> bool:
         """Carry out orders, ask who is next, train it for one quantum; False once every sub-model has ended.
 
         No variable here outlives the turn of a sub-model, so that its memory is free once it has ended.
