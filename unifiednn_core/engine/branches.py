@@ -29,7 +29,7 @@ class Branches:
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Learn from one batch that holds those of all sub-models, equally long, one after another.
 
-        Returns losses and right answers as tensors with one entry for each.
+        Returns losses and correct predictions as tensors with one entry for each.
         """
         [together] = batches
         work = list(zip(self._learners, together.chunk(len(self._learners)), strict=True))

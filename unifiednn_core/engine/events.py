@@ -72,7 +72,7 @@ class Stepped:
     step: int
     loss: Tensor
     correct: Tensor | None
-    """Right answers among `labels`; None if there are no classes."""
+    """Correct predictions among `labels`; None if there are no classes."""
     labels: int
     ready: torch.cuda.Event | None = None
     """Happens when they are computed; None if reading them waits for that anyway."""

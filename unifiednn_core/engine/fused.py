@@ -49,7 +49,7 @@ class Fused(NamedTuple):
                     torch._foreach_copy_(list(own), list(stack.unbind()))
 
     def correct(self, ignored: int | None) -> Tensor:
-        """Right answers of each member, [members], if outputs score classes; `ignored` is no label."""
+        """Correct predictions of each member, [members], if outputs score classes; `ignored` is no label."""
         right = self.outputs.argmax(2) == self.targets
         right = right if ignored is None else right & (self.targets != ignored)
         return torch.count_nonzero(right.flatten(1), dim=1)
@@ -81,7 +81,7 @@ class FusedPass:
     def __call__(self, batches: Sequence[Tensor]) -> Learned:
         """Learn from one batch that holds those of all sub-models, equally long, one after another.
 
-        Returns losses and right answers as tensors with one entry for each.
+        Returns losses and correct predictions as tensors with one entry for each.
         """
         [together] = batches
         fused = fuse(self._program, self.states, self.fetch(together))

@@ -33,7 +33,7 @@ class Learned(NamedTuple):
     loss: Tensor
     """Mean loss, a scalar on the device."""
     correct: Tensor | None
-    """Right answers, a scalar on the device; None if there are no classes."""
+    """Correct predictions, a scalar on the device; None if there are no classes."""
     labels: int | Tensor | None = None
     """Labels that count, where transforms change them; None if they are those of the data set."""
 
@@ -173,7 +173,7 @@ class EagerLearner:
             return self._learn(self.batch(data, batch), share, ignored)
 
     def _learn(self, given: Batch, share: float | None, ignored: int | None) -> Learned:
-        """Loss (times `share`) and right answers of a part; adds its gradients."""
+        """Loss (times `share`) and correct predictions of a part; adds its gradients."""
         with self.techniques.part(self.module, given.tensors, self._randomness.generator):
             outputs, loss = self._forward(given, share)
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]

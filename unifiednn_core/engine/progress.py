@@ -27,7 +27,7 @@ class EpochFigures:
 
 @dataclass(slots=True)
 class Tally:
-    """Sums of loss and right answers since the last reading, kept on the device until then.
+    """Sums of loss and correct predictions since the last reading, kept on the device until then.
 
     Sums are float64 and int64, as tensors or plain numbers: both add up to the same bits.
     """
@@ -38,7 +38,7 @@ class Tally:
     labels: int = 0
 
     def add(self, loss: Tensor | float, samples: int, correct: Tensor | int | None, labels: int) -> None:
-        """Count one batch: its mean loss over `samples` (or over the labels that count) and its right answers."""
+        """Count one batch: its mean loss over `samples` (or over the labels that count) and its correct predictions."""
         weighted = (loss.double() if isinstance(loss, Tensor) else loss) * samples
         self.loss = weighted if self.loss is None else self.loss + weighted
         self.samples += samples

@@ -1,4 +1,4 @@
-"""What the criterion of a sub-model counts: right answers and labels."""
+"""What the criterion of a sub-model counts: correct predictions and labels."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from unifiednn_core.spec.run import Hyperparameters
 
 
 class Scorer:
-    """Counts right answers and labels the way the criterion of one sub-model does."""
+    """Counts correct predictions and labels the way the criterion of one sub-model does."""
 
     def __init__(self, hyperparameters: Hyperparameters, step: Step):
         self._classes, self._label = hyperparameters.criterion in CLASSIFICATION, hyperparameters.ignored_label
@@ -54,7 +54,7 @@ class Scorer:
         return samples, samples * self._of_sample[data.sha256]
 
     def answers(self, outputs: Sequence[Tensor], targets: Tensor | None, ignored: int | None) -> Tensor | None:
-        """Right answers, a scalar on the device; None if there are no classes."""
+        """Correct predictions, a scalar on the device; None if there are no classes."""
         if not self._classes or targets is None:
             return None
         right = self._step.scores(outputs).argmax(1) == targets
