@@ -539,7 +539,7 @@ class Engine:
         with (
             self._lanes.parked(), devices.preserved(self._device), ProcessState(self._device), job.submodel.world(),
         ):  # fmt: skip
-            self._report(EpochDone(job.name, job.submodel.judge()))
+            self._report(EpochDone(job.name, job.submodel.evaluate_joined()))
 
     def _probed(self, job: Job) -> Probes:
         """What a sub-model that has ended makes of a few samples, while the others rest; an error costs only that."""

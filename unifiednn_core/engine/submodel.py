@@ -317,7 +317,7 @@ class SubModel:
         self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
         return figures
 
-    def judge(self) -> EpochFigures:
+    def evaluate_joined(self) -> EpochFigures:
         """Evaluate a network that was joined of its parts and does not train, inside `world`; its epoch is 0."""
         test_loss, test_accuracy = self._evaluate(lambda: None)
         figures = EpochFigures(0, 0, self._hyperparameters.learning_rate, None, None, test_loss, test_accuracy)
