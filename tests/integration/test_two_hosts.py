@@ -130,6 +130,9 @@ def test_nothing_is_carried_for_who_has_left_a_hybrid(hosts: Hosts, monkeypatch:
         for act in (lambda: asked.keep("who left", ["checkpoints/x"]), lambda: asked.bring("who left")):
             with pytest.raises(NotFound, match="does not train that"):
                 act()
+        store.hybrids.update(hosts.run_id, device="elsewhere/cpu")
+        with pytest.raises(NotFound, match="is not on this host"):
+            asked.bring(NAMES[0])
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, Not
 from unifiednn_core.base.files import last_lines
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import spool
+from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store import Store
@@ -144,7 +145,9 @@ class Carrier:
             spool.tell(self._home.spool(hybrid_id), name, answer)
 
     def _answer(self, hybrid_id: str, asked: dict[str, Any]) -> dict[str, Any]:
-        _, members = self._store.hybrids.get(hybrid_id)
+        hybrid, members = self._store.hybrids.get(hybrid_id)
+        if host_of(hybrid.device) != (self._host or SERVER):  # it goes on elsewhere, and this was asked before
+            return {"gone": f"The hybrid {hybrid_id} is not on this host."}
         member = next((m for m in members if [m.run.id, m.row.name] == [asked.get("run"), asked.get("submodel")]), None)
         if member is None:  # it ended or left while its worker asked
             return {"gone": f"The hybrid {hybrid_id} does not train that."}
@@ -174,8 +177,6 @@ class Carrier:
         lost = self._depot.bring_checkpoints(run.id, row.name, row.checkpoint, row.attempt)
         if lost:
             self._store.runs.warn(run.id, row.name, lost)
-            if not any(self._home.checkpoints(run.id, row.name).glob("step-*.safetensors")):
-                self._store.runs.forget_checkpoint(run.id, row.name)  # it begins anew
 
     # -- logs
 

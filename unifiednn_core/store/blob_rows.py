@@ -1,10 +1,11 @@
 """Which blobs there are. A row comes before its blob and leaves after it, so a crash leaves neither without the other.
 
 The states of a row order all hosts: bytes are put only under a row that is `coming`, and deleted only under one that is
-`going`, to which one process alone moves it. Nothing is used unless its row is `whole`.
+`going`, to which one process alone moves it. Nothing is used unless its row is `whole`, or `doubted`: then a host could
+not read it, which is no reason to delete it, but one to put it again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from sqlalchemy import Select, delete, func, select, update
@@ -14,7 +15,8 @@ from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, SubModelRow
 
-COMING, WHOLE, LEAVING, GOING = "coming", "whole", "leaving", "going"
+COMING, WHOLE, DOUBTED, LEAVING, GOING = "coming", "whole", "doubted", "leaving", "going"
+THERE = (WHOLE, DOUBTED)
 CHECKPOINTS, MODELS = "checkpoints/", "models/"
 """Begins of names."""
 LOST_AFTER_S = 24 * 3600.0
@@ -61,18 +63,12 @@ class BlobRows:
 
     def of(self, run_id: str, submodel: str | None = None) -> list[BlobRow]:
         """The whole blobs of a run, or of one of its sub-models, by name."""
-        asked = select(BlobRow).where(BlobRow.run_id == run_id, BlobRow.state == WHOLE).order_by(BlobRow.name)
+        asked = select(BlobRow).where(BlobRow.run_id == run_id, BlobRow.state.in_(THERE)).order_by(BlobRow.name)
         with self._database.read() as session:
             return list(session.scalars(asked if submodel is None else asked.where(BlobRow.submodel == submodel)))
 
-    def has_file(self, sha256: str) -> bool:
-        """Whether a file of the library is whole."""
-        with self._database.read() as session:
-            row = session.get(BlobRow, file_key(sha256))
-            return row is not None and row.state == WHOLE
-
     def files_without(self) -> list[str]:
-        """SHA-256 of the files of the library that have no blob."""
+        """SHA-256 of the files of the library that have no blob, or one that a host could not read."""
         asked = select(FileRow.sha256).where(FileRow.removed_at_s.is_(None))
         with self._database.read() as session:
             known = select(BlobRow.key).where(BlobRow.key.like("files/%"), BlobRow.state == WHOLE)
@@ -107,11 +103,11 @@ class BlobRows:
         with self._database.read() as session:
             return session.scalar(select(BlobRow.key).limit(1)) is not None
 
-    def leave(self, keys: Iterable[str]) -> None:
-        """Let blobs be deleted."""
+    def doubt(self, key: str) -> None:
+        """Note that a host could not read a blob: whoever has these bytes puts them again."""
         with self._database.write() as session:
-            for row in session.scalars(select(BlobRow).where(BlobRow.key.in_(set(keys)), BlobRow.state != GOING)):
-                row.assign({"state": LEAVING, "at_s": self._database.now_s(session)})
+            whole = (BlobRow.key == key) & (BlobRow.state == WHOLE)
+            session.execute(update(BlobRow).where(whole).values(state=DOUBTED, at_s=self._database.now_s(session)))
 
     def leave_run(self, run_id: str, prefix: str = "", submodel: str | None = None) -> None:
         """Let the blobs of a run be deleted whose names begin with `prefix`, those that are coming, too."""
@@ -182,6 +178,6 @@ def keep_in(
 
 def _confirm(session: Session, key: str, now_s: float, *also: str) -> None:
     row = session.get(BlobRow, key, populate_existing=True)
-    if row is None or row.state not in (COMING, WHOLE, *also):
+    if row is None or row.state not in (COMING, *THERE, *also):
         raise BlobsUnreachable("The file was taken for lost before it was whole")
     row.assign({"state": WHOLE, "at_s": now_s})

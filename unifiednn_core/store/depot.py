@@ -208,12 +208,17 @@ class Depot:
                 except BlobLost as error:
                     (folder / name).unlink(missing_ok=True)
                     lost[name] = "is damaged" if isinstance(error, BlobDamaged) else "is missing"
-        left = max((path.name for path in folder.glob("step-*.safetensors")), default=None)
-        end = "there is no earlier one" if left is None else f"the one at step {_step_of(left)} is used"
+        left = max((path.name for path in folder.glob("step-*.safetensors")), default="")
+        if lost and not left:  # this host may be at fault: to begin anew would delete them for all
+            name = max(lost)
+            message = f"The checkpoint of {submodel} at step {_step_of(name)} {lost[name]} in {self.url}, as this host"
+            message += " reads it, and there is no earlier one."
+            raise BlobLost(message, "Retry it, on another host if this one is at fault, or from the start.")
         return [
-            f"The checkpoint of {submodel} at step {_step_of(name)} {how} in {self.url}; {end}."
+            f"The checkpoint of {submodel} at step {_step_of(name)} {how} in {self.url}; "
+            f"the one at step {_step_of(left)} is used."
             for name, how in lost.items()
-            if left is None or name > left
+            if name > left
         ]
 
     def bring_to_folder(self, run_id: str, submodel: str, name: str) -> None:
@@ -283,7 +288,10 @@ class Depot:
                     shutil.rmtree(folder)
 
     def _fetch(self, key: str, to: Path) -> None:
-        """Fetch a blob, once for all that want it now; one that is lost twice is not used any more."""
+        """Fetch a blob, once for all that want it now. One that is lost twice is put again by whoever has it.
+
+        Nothing is deleted: the memory, disk or network of this host may be at fault.
+        """
         with self._fetching.setdefault(key, threading.Lock()):
             if self._holds(to, _sha256_in(key)):
                 return
@@ -293,7 +301,7 @@ class Depot:
                 try:
                     self.blobs.fetch(key, to)
                 except BlobLost:
-                    self.rows.leave([key])
+                    self.rows.doubt(key)
                     raise
 
     def _holds(self, path: Path, sha256: str) -> bool:
@@ -306,11 +314,12 @@ class Depot:
         """Hash of a file, computed once as long as the file is the same."""
         stat = path.stat()
         facts = (path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        if facts not in self._known:
+        known = self._known.get(facts)  # other threads may clear them
+        if known is None:
             if len(self._known) > 1000:
                 self._known.clear()
-            self._known[facts] = file_sha256(path)
-        return self._known[facts]
+            known = self._known[facts] = file_sha256(path)
+        return known
 
 
 def settle(home: Home, rows: BlobRows, people: People) -> None:

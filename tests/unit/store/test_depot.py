@@ -28,7 +28,7 @@ from unifiednn_core.runtime import removal
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, blob_rows, depot
 from unifiednn_core.store.blob_rows import file_key
-from unifiednn_core.store.blobs import MARK, FolderBlobs, blobs_at
+from unifiednn_core.store.blobs import MARK, BlobDamaged, FolderBlobs, blobs_at
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
@@ -258,6 +258,56 @@ def test_a_damaged_or_missing_file_is_found_and_the_checkpoint_before_it_is_used
     assert sha256(hosts.at(0)[2].bring_file(sha256(content_of(1))).read_bytes()) == sha256(content_of(1))
 
 
+class Sick(FolderBlobs):
+    """A shared folder as a host with a bad disk, or a bad mount, finds it."""
+
+    def __init__(self, root: Path, said: type[BlobLost]):
+        super().__init__(root)
+        self.said = said
+
+    def fetch(self, key: str, to: Path) -> None:
+        raise self.said(f"The file {key} is not what it should be.")
+
+
+@pytest.mark.parametrize("said", [BlobLost, BlobDamaged])
+def test_a_host_that_reads_badly_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: type[BlobLost]
+) -> None:
+    hosts = open_hosts(Place(str(tmp_path / "shared"), tmp_path), monkeypatch)
+    hosts.import_file(0, 1)
+    hosts.submit(0, "r0")
+    for _ in range(2):
+        hosts.checkpoint(0, "r0")
+    kept = hosts.place.names()
+    home, store, healthy = hosts.at(1)
+    sick = depot.Depot(home, store.blobs, healthy._place, Sick(tmp_path / "shared", said))
+    for _ in range(3):
+        with pytest.raises(BlobLost):
+            sick.bring_file(sha256(content_of(1)))
+        with pytest.raises(BlobLost, match="as this host reads it, and there is no earlier one"):
+            sick.bring_checkpoints("r0", "n", "step-000000002.safetensors", 0)
+        with pytest.raises(BlobLost):
+            sick.newest_checkpoint("r0", "n")
+    assert sick.sweep() == 0 and hosts.place.names() == kept
+    hosts.consistent()
+    assert store.blobs.files_without() == [sha256(content_of(1))], "who has it puts it again"
+    hosts.heal()
+    assert store.blobs.files_without() == []
+    hosts.consistent()
+
+
+def test_a_hash_counts_also_if_another_thread_forgets_all_of_them(home: Home) -> None:
+    class Cleared(dict[Any, str]):
+        def __setitem__(self, key: Any, value: str) -> None:
+            super().__setitem__(key, value)
+            self.clear()
+
+    (home.root / "file").write_bytes(content_of(1))
+    files = depot.Depot(home, None, None)  # type: ignore[arg-type]
+    files._known = Cleared()
+    assert files._sha256(home.root / "file") == sha256(content_of(1))
+
+
 @pytest.mark.parametrize("place", SHARED, indirect=True)
 def test_equal_bytes_from_many_threads_and_hosts_are_one_blob(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = open_hosts(place, monkeypatch)
@@ -399,7 +449,8 @@ def test_a_host_whose_clock_is_ahead_takes_nothing_that_comes(tmp_path: Path, mo
     blobs = hosts.stores[0].blobs
     blobs.announce("files/one", size_bytes=1)
     blobs.announce("files/two", size_bytes=1)
-    blobs.leave(["files/two"])
+    blobs.confirm("files/two")
+    blobs.leave_file("two")
     assert blobs.take_leaving() == ["files/two"]
     hosts.clock.advance(2 * blob_rows.LOST_AFTER_S)
     assert hosts.stores[1].blobs.take_leaving() == []
