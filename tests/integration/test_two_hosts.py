@@ -119,7 +119,7 @@ def test_nothing_is_carried_for_who_has_left_a_hybrid(hosts: Hosts, monkeypatch:
     with closing(Store.open(hosts.a)) as store:
         carrier = Carrier(hosts.a, store, RealClock())
 
-        def at_once(self: spool.Question, patience_s: float) -> dict[str, Any]:
+        def at_once(self: spool.Question) -> dict[str, Any]:
             [(name, question)] = spool.questions(hosts.a.spool(hosts.run_id)).items()
             carrier._serve(hosts.run_id, name, question)
             found = self.answer()

@@ -44,7 +44,8 @@ class Carrier:
         self._home, self._store, self._clock, self._host = home, store, clock, host
         self._depot = store.depot(home)
         self._transfers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="carrier")
-        self._under_way: dict[tuple[str, str], Future[None]] = {}
+        self._under_way: dict[tuple[str, ...], Future[None]] = {}
+        """By hybrid, and what is done for which sub-model: one at once, also if its worker asks again."""
         self._live: set[str] = set()
         """Hybrids with a worker on this host."""
         self._told: dict[tuple[str, str], int] = {}
@@ -85,9 +86,9 @@ class Carrier:
         self._under_way = {key: future for key, future in self._under_way.items() if not future.done()}
         for hybrid_id in self._live:
             for name, asked in spool.questions(self._home.spool(hybrid_id)).items():
-                if (hybrid_id, name) not in self._under_way:
-                    serving = self._transfers.submit(self._serve, hybrid_id, name, asked)
-                    self._under_way[hybrid_id, name] = serving
+                what = (hybrid_id, *(str(asked.get(part)) for part in ("do", "run", "submodel")))
+                if what not in self._under_way:
+                    self._under_way[what] = self._transfers.submit(self._serve, hybrid_id, name, asked)
         if self._is_due("logs", LOGS_S):
             for hybrid_id in self._live:
                 self._tell_logs(hybrid_id)

@@ -1,5 +1,6 @@
 """A worker's side of files that several hosts share: it asks the carrier of its host, and waits."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,9 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.depot import Depot
 from unifiednn_core.store.hybrids import address
 
-KEEP_S = 900.0
-"""Most that keeping the files of one checkpoint or model may take; then it is tried again."""
 BRING_S = 300.0
-"""How long a worker that starts waits for a store of files that cannot be reached."""
+"""How long a worker that starts tries to reach the store of files. A transfer that goes on may take any time."""
+AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Porter:
 
         Raises `BlobsUnreachable`, and `NotFound` if the sub-model has left the hybrid.
         """
-        answer = self._ask("keep", key, names=list(names)).wait(KEEP_S)
+        answer = self._ask("keep", key, names=list(names)).wait()
         return dict(_checked(answer)["keys"])
 
     def bring(self, key: str) -> None:
@@ -49,7 +49,13 @@ class Porter:
 
         Raises `BadInput` if a file is lost, `NotFound` if the sub-model has left the hybrid, `BlobsUnreachable`.
         """
-        _checked(self._ask("bring", key).wait(BRING_S))
+        end_s = None
+        while "again" in (answer := self._ask("bring", key).wait()):
+            end_s = end_s or time.monotonic() + BRING_S
+            if time.monotonic() > end_s:
+                break
+            time.sleep(AGAIN_S)
+        _checked(answer)
 
     def has_brought(self, key: str, attempt: int) -> bool:
         """Whether this host has what a sub-model needs after this attempt; False while it comes. Raises as `bring`.

@@ -31,11 +31,13 @@ class Question:
         _write(folder / f"{self._name}{_ASK}", asked)
 
     def answer(self) -> dict[str, Any] | None:
-        """The answer, once there is one. Raises `BlobsUnreachable` if nobody seems to hear."""
-        told = self._folder / f"{self._name}{_TOLD}"
+        """The answer, once there is one. Raises `BlobsUnreachable` if nobody seems to hear, or the question is gone."""
+        told, asks = self._folder / f"{self._name}{_TOLD}", (self._folder / f"{self._name}{_ASK}").exists()
         try:
             found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
         except FileNotFoundError:
+            if not asks:  # a newer worker of this hybrid took it away
+                raise BlobsUnreachable("What was asked is gone") from None
             if time.monotonic() - self._asked_s > SILENT_S and _age_s(self._folder / _ALIVE) > SILENT_S:
                 self.forget()
                 raise BlobsUnreachable("The agent of this host does not answer") from None
@@ -43,13 +45,9 @@ class Question:
         told.unlink(missing_ok=True)
         return found
 
-    def wait(self, patience_s: float) -> dict[str, Any]:
-        """The answer; raises `BlobsUnreachable` if it takes longer."""
-        end_s = time.monotonic() + patience_s
+    def wait(self) -> dict[str, Any]:
+        """The answer, however long its transfer takes; raises as `answer`."""
         while (found := self.answer()) is None:
-            if time.monotonic() > end_s:
-                self.forget()
-                raise BlobsUnreachable(f"It takes longer than {patience_s:g} s")
             time.sleep(LOOK_S)
         return found
 

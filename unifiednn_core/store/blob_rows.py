@@ -15,12 +15,12 @@ from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, SubModelRow
 
-COMING, WHOLE, DOUBTED, LEAVING, GOING = "coming", "whole", "doubted", "leaving", "going"
+COMING, COME, WHOLE, DOUBTED, LEAVING, GOING = "coming", "come", "whole", "doubted", "leaving", "going"
 THERE = (WHOLE, DOUBTED)
 CHECKPOINTS, MODELS = "checkpoints/", "models/"
 """Begins of names."""
 LOST_AFTER_S = 24 * 3600.0
-"""A blob that has been coming for so long came to nothing."""
+"""A blob to which nothing refers after so long came to nothing."""
 STUCK_AFTER_S = 3600.0
 """Whoever was deleting a blob for so long has died."""
 MOST_AT_ONCE = 100
@@ -46,7 +46,9 @@ class BlobRows:
         """
         with self._database.write() as session:
             row = session.get(BlobRow, key)
-            if row is not None and row.state == WHOLE and row.name == name:
+            if row is not None and row.state in (COME, WHOLE) and row.name == name:
+                if row.state == COME:  # somebody refers to it soon
+                    row.at_s = self._database.now_s(session)
                 return "whole"
             if row is not None and row.state == GOING:
                 raise BlobsUnreachable("The same bytes are just being deleted")
@@ -55,6 +57,12 @@ class BlobRows:
                 at_s=self._database.now_s(session),
             ))  # fmt: skip
             return "new" if row is None else "again"
+
+    def came(self, key: str) -> None:
+        """Note that the bytes of a blob are there, so that nobody puts them again before a row refers to them."""
+        with self._database.write() as session:
+            coming = (BlobRow.key == key) & (BlobRow.state == COMING)
+            session.execute(update(BlobRow).where(coming).values(state=COME, at_s=self._database.now_s(session)))
 
     def confirm(self, key: str) -> None:
         """Record that a file of the library is whole. Raises `BlobsUnreachable` if its row left meanwhile."""
@@ -140,7 +148,7 @@ class BlobRows:
         due = (
             (BlobRow.state == LEAVING)
             | ((BlobRow.state == GOING) & (BlobRow.at_s < now_s - STUCK_AFTER_S))
-            | ((BlobRow.state == COMING) & (BlobRow.at_s < now_s - LOST_AFTER_S))
+            | (BlobRow.state.in_((COMING, COME)) & (BlobRow.at_s < now_s - LOST_AFTER_S))
         )
         return select(BlobRow).where(due if run_id is None else due & (BlobRow.run_id == run_id)).limit(MOST_AT_ONCE)
 
@@ -178,6 +186,6 @@ def keep_in(
 
 def _confirm(session: Session, key: str, now_s: float, *also: str) -> None:
     row = session.get(BlobRow, key, populate_existing=True)
-    if row is None or row.state not in (COMING, *THERE, *also):
+    if row is None or row.state not in (COMING, COME, *THERE, *also):
         raise BlobsUnreachable("The file was taken for lost before it was whole")
     row.assign({"state": WHOLE, "at_s": now_s})

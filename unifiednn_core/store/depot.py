@@ -139,6 +139,7 @@ class Depot:
         coming = self.rows.announce(key, size_bytes=size_bytes, run_id=run_id, submodel=submodel, name=name)
         if coming != "whole":
             self.blobs.put(path, key, again=coming == "again")
+            self.rows.came(key)
         return key
 
     def keep_copy(self, run_id: str, submodel: str, name: str, path: Path) -> dict[str, str]:

@@ -439,8 +439,8 @@ class BlobRow(Base):
     """Place in the folder of the run."""
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[str] = mapped_column(index=True)
-    """`coming` before it is whole, `whole`, `doubted` (whole, but a host could not read it), `leaving` before it is
-    deleted, `going` while somebody deletes it."""
+    """`coming`, `come` before anything refers to it, `whole`, `doubted` (whole, but a host could not read it),
+    `leaving` before it is deleted, `going` while somebody deletes it."""
     at_s: Mapped[float]
     """When it came into this state."""
 

@@ -1,0 +1,97 @@
+"""What the carrier of a host does for its workers, over a real store and a shared folder."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.clock import SimulatedClock
+from tests.unit.store.test_store import BERTH, add_run
+from unifiednn_core.base.errors import BlobsUnreachable
+from unifiednn_core.base.paths import BLOBS_SETTING, Home
+from unifiednn_core.runtime import spool
+from unifiednn_core.runtime.carrier import LIVE_S, Carrier
+from unifiednn_core.store import Store
+from unifiednn_core.store.blobs import FolderBlobs
+from unifiednn_core.store.depot import settle
+
+NAME = "checkpoints/a/step-000000001.safetensors"
+
+
+@pytest.fixture
+def store(home: Home, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A run that trains here; others share its files."""
+    monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
+    store = Store.open(home, clock)
+    settle(home, store.blobs, store.people)
+    add_run(store, "r")
+    assert store.workers.claim("r", BERTH)
+    checkpoint = home.run("r") / NAME
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"weights")
+    return store
+
+
+def ask(home: Home) -> spool.Question:
+    return spool.Question(home.spool("r"), {"do": "keep", "run": "r", "submodel": "a", "names": [NAME]})
+
+
+def look(carrier: Carrier, clock: SimulatedClock) -> None:
+    clock.advance(LIVE_S)
+    carrier.tick()
+
+
+def test_who_asks_again_during_a_transfer_does_not_start_another(
+    home: Home, store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, puts, go_on = FolderBlobs.put, list[str](), threading.Event()
+
+    def slow(self: FolderBlobs, path: Path, key: str, *, again: bool = False) -> None:
+        puts.append(key)
+        assert go_on.wait(60)
+        put(self, path, key, again=again)
+
+    monkeypatch.setattr(FolderBlobs, "put", slow)
+    carrier = Carrier(home, store, clock)
+    ask(home).forget()
+    first = ask(home)
+    look(carrier, clock)
+    first.forget()  # its worker died; the next one asks, many times
+    questions = [ask(home) for _ in range(6)]
+    for _ in range(3):
+        look(carrier, clock)
+    assert len(carrier._under_way) == 1, "the other threads are free"
+    go_on.set()
+    answers = dict[int, object]()
+    while len(answers) < len(questions):
+        look(carrier, clock)
+        found = {number: one.answer() for number, one in enumerate(questions) if number not in answers}
+        answers |= {number: answer for number, answer in found.items() if answer is not None}
+        time.sleep(0.001)
+    assert len({str(answer) for answer in answers.values()}) == 1 and len(puts) == 1, "it was put once"
+    carrier.stop()
+
+
+def test_a_file_that_was_put_is_not_put_again_because_another_one_failed(
+    home: Home, store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = NAME.replace("1", "2")
+    (home.run("r") / second).write_bytes(b"newer weights")
+    put, puts, refused = FolderBlobs.put, list[str](), [True]
+
+    def away_once(self: FolderBlobs, path: Path, key: str, *, again: bool = False) -> None:
+        if path.name in second and refused.pop():
+            refused.append(False)
+            raise BlobsUnreachable("away")
+        puts.append(path.name)
+        put(self, path, key, again=again)
+
+    monkeypatch.setattr(FolderBlobs, "put", away_once)
+    files = store.depot(home)
+    with pytest.raises(BlobsUnreachable):
+        files.keep("r", "a", [NAME, second])
+    kept = files.keep("r", "a", [NAME, second])
+    assert sorted(puts) == [Path(NAME).name, Path(second).name], "each once"
+    store.runs.record_checkpoint("r", "a", name=Path(second).name, step=2, size_bytes=1, blobs=kept)
+    assert [row.name for row in store.blobs.of("r", "a")] == [NAME, second]
