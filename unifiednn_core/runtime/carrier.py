@@ -102,6 +102,7 @@ class Carrier:
         """Keep what has no blob yet, and delete the copies of files and runs that are gone."""
         if not self._host:  # a host that joined has nothing from before
             self._depot.keep_what_is_here()
+        self._store.blobs.leave_unnamed()
         self._depot.tidy_cache(self._store.removals.known_files())
         folders = [path.parent for path in self._home.root.glob(f"*/*/{self._home.spool('').name}")]
         known = self._store.removals.known_ids() if folders else frozenset()

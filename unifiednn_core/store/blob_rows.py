@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, SubModelRow
+from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, RunRow, SubModelRow
 
 COMING, COME, WHOLE, DOUBTED, LEAVING, GOING = "coming", "come", "whole", "doubted", "leaving", "going"
 THERE = (WHOLE, DOUBTED)
@@ -118,7 +118,7 @@ class BlobRows:
             session.execute(update(BlobRow).where(whole).values(state=DOUBTED, at_s=self._database.now_s(session)))
 
     def leave_run(self, run_id: str, prefix: str = "", submodel: str | None = None) -> None:
-        """Let the blobs of a run be deleted whose names begin with `prefix`, those that are coming, too."""
+        """Let the blobs of a run be deleted whose names begin with `prefix`; those that are coming go by age."""
         with self._database.write() as session:
             leave_in(session, self._database.now_s(session), run_id, prefix, submodel)
 
@@ -128,9 +128,18 @@ class BlobRows:
             file, row = session.get(FileRow, sha256), session.get(BlobRow, file_key(sha256))
             if file is not None and file.removed_at_s is None:
                 return False
-            if row is not None and row.state != GOING:
+            if row is not None and row.state not in (COMING, GOING):
                 row.assign({"state": LEAVING, "at_s": self._database.now_s(session)})
             return True
+
+    def leave_unnamed(self) -> None:
+        """Let blobs be deleted that are of no run and no file for long: their bytes came while these were deleted."""
+        with self._database.write() as session:
+            now_s = self._database.now_s(session)
+            named = select(RunRow.id).where(RunRow.id == BlobRow.run_id).exists()
+            listed = select(FileRow.sha256).where(FileRow.sha256 == func.substr(BlobRow.key, len(file_key("")) + 1))
+            alone = BlobRow.state.in_(THERE) & (BlobRow.at_s < now_s - LOST_AFTER_S) & ~named & ~listed.exists()
+            session.execute(update(BlobRow).where(alone).values(state=LEAVING, at_s=now_s))
 
     def take_leaving(self, run_id: str | None = None) -> list[str]:
         """Keys to delete, which nobody else deletes now; with a `run_id` only of that run. Then call `forget`."""
@@ -166,7 +175,8 @@ class BlobRows:
 
 def leave_in(session: Session, now_s: float, run_id: str, prefix: str = "", submodel: str | None = None) -> None:
     """`BlobRows.leave_run` inside the caller's transaction."""
-    of_it = (BlobRow.run_id == run_id) & BlobRow.name.startswith(prefix, autoescape=True) & (BlobRow.state != GOING)
+    of_it = (BlobRow.run_id == run_id) & BlobRow.name.startswith(prefix, autoescape=True)
+    of_it &= BlobRow.state.not_in((COMING, GOING))
     if submodel is not None:
         of_it &= BlobRow.submodel == submodel
     session.execute(update(BlobRow).where(of_it).values(state=LEAVING, at_s=now_s))

@@ -253,7 +253,7 @@ class Depot:
         return gone
 
     def drop_run(self, run_id: str) -> None:
-        """Delete all blobs of a run."""
+        """Delete all blobs of a run, but those that another host is putting or deleting, which go by age."""
         if self.is_shared:
             self.rows.leave_run(run_id)
             self.sweep(run_id)

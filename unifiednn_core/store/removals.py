@@ -19,6 +19,7 @@ from unifiednn_core.store.runs import run_of
 from unifiednn_core.store.schema import (
     AttemptRow,
     Base,
+    BlobRow,
     FileOwnerRow,
     FileRow,
     FileUseRow,
@@ -134,11 +135,12 @@ class Removals:
     def forget_run(self, run_id: str) -> None:
         """Remove all rows about a marked run; its figures in other tables go first, the run itself last.
 
-        One table at a time, so that workers that write never wait long.
+        One table at a time, so that workers that write never wait long. Rows of blobs stay until their bytes are gone:
+        another host may be putting or deleting some.
         """
         for table in reversed(Base.metadata.sorted_tables):
             column = next((table.c[name] for name in ("run_id", "hybrid_id") if name in table.c), None)
-            if column is not None:
+            if column is not None and table is not BlobRow.__table__:
                 with self._database.write() as session:
                     session.execute(delete(table).where(column == run_id))
                     step_back_in(session)

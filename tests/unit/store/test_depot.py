@@ -136,6 +136,7 @@ class Hosts:
             home, store, files = self.at(host)
             removal.finish(home, store)
             files.keep_what_is_here()
+        self.stores[0].blobs.leave_unnamed()
         for host in range(len(self.homes)):
             files = self.at(host)[2]
             files.sweep()
@@ -441,6 +442,53 @@ def test_what_a_deleter_that_died_has_left_goes_later(tmp_path: Path, monkeypatc
     hosts.import_file(1, 1)
     hosts.heal()
     hosts.consistent()
+
+
+def test_what_a_deleter_that_died_has_left_goes_also_if_its_run_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = open_hosts(Place(str(tmp_path / "shared"), tmp_path), monkeypatch)
+    hosts.submit(0, "r0")
+    hosts.checkpoint(0, "r0")
+    store = hosts.stores[1]
+    store.runs.forget_checkpoint("r0", "n")
+    assert len(store.blobs.take_leaving()) == 1  # and this host dies
+    hosts.delete_run(0, "r0")
+    assert hosts.place.names(), "the control: they are still there"
+    hosts.clock.advance(blob_rows.STUCK_AFTER_S + 1)
+    assert hosts.at(0)[2].sweep() == 1
+    assert not hosts.place.names() and not store.blobs.any()
+
+
+@pytest.mark.parametrize("what", ["run", "file"])
+def test_what_is_put_while_it_is_deleted_goes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """As the zip with a certificate, or a file that the server puts again."""
+    hosts = open_hosts(Place(str(tmp_path / "shared"), tmp_path), monkeypatch)
+    home, store, files = hosts.at(0)
+    hosts.submit(0, "r0")
+    hosts.import_file(0, 1)
+    store.blobs.doubt(file_key(sha256(content_of(1))))
+    (home.quarantine / "n.zip").write_bytes(b"model")
+    put = FolderBlobs.put
+
+    def late(self: FolderBlobs, path: Path, key: str, *, again: bool = False) -> None:
+        opened = path.read_bytes()
+        monkeypatch.setattr(FolderBlobs, "put", put)
+        hosts.delete_run(0, "r0") if what == "run" else hosts.delete_file(0, 1)
+        assert key not in hosts.place.names() or again
+        (tmp_path / "opened").write_bytes(opened)
+        put(self, tmp_path / "opened", key, again=again)
+
+    monkeypatch.setattr(FolderBlobs, "put", late)
+    if what == "run":
+        files.keep_copy("r0", "n", "models/n.zip", home.quarantine / "n.zip")
+    else:
+        files.keep_what_is_here()
+    before = hosts.place.names()
+    hosts.heal()
+    assert len(before - hosts.place.names()) == 1, "the control: it was there"
+    hosts.consistent()
+    assert {row.key for row in store.blobs.of("")} == hosts.place.names()
 
 
 def test_a_host_whose_clock_is_ahead_takes_nothing_that_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
