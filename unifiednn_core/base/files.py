@@ -1,5 +1,6 @@
 """Durable and private files, and safe file names."""
 
+import errno
 import fcntl
 import functools
 import hashlib
@@ -7,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,14 +87,41 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def last_lines(file: Path, most_bytes: int) -> str:
-    """The end of a text file, whole lines of at most so many bytes. Raises `OSError`."""
-    with file.open("rb") as opened:
+def open_plain(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file in a folder in which a confined worker may write; returns its descriptor. Raises `OSError`.
+
+    No part of `name` may be a link, which could lead to what the worker cannot read; a pipe blocks nobody.
+    """
+    *parents, last = Path(name).parts
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for parent in parents:
+            outer, own = place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            place = os.open(parent, own, dir_fd=outer)
+            os.close(outer)
+        handle = os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=place)
+    finally:
+        os.close(place)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "This is no regular file", str(folder / name))
+    return handle
+
+
+def is_plain(folder: Path, name: str) -> bool:
+    """Whether no part of `name` is a link, for who needs a path; there may be nothing at all."""
+    real = folder.resolve()
+    return (real / name).resolve() == real / name
+
+
+def last_lines(folder: Path, name: str, most_bytes: int) -> tuple[str, int]:
+    """The end of a text file, whole lines of at most so many bytes, and its size. Raises as `open_plain`."""
+    with os.fdopen(open_plain(folder, name), "rb") as opened:
         size_bytes = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size_bytes - most_bytes))
         text = opened.read(most_bytes).decode("utf-8", errors="replace")
     text = text if size_bytes <= most_bytes else text.partition("\n")[2]
-    return text if not text or text.endswith("\n") else f"{text}\n"
+    return text if not text or text.endswith("\n") else f"{text}\n", size_bytes
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound, UnifiedNNError
-from unifiednn_core.base.files import last_lines
+from unifiednn_core.base.files import is_plain, last_lines
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import spool
 from unifiednn_core.spec.devices import SERVER, host_of
@@ -161,8 +161,7 @@ class Carrier:
 
     def _checked(self, member: Resident, name: object) -> str:
         """A place in the folder of a run, where a file has to be. A worker may write links there."""
-        folder = self._home.run(member.run.id).resolve()
-        if not isinstance(name, str) or not _PLACE.fullmatch(name) or (folder / name).resolve() != folder / name:
+        if not isinstance(name, str) or not _PLACE.fullmatch(name) or not is_plain(self._home.run(member.run.id), name):
             raise NotFound("There is no such file.")
         return name
 
@@ -174,8 +173,12 @@ class Carrier:
             self._depot.bring_file(sha256)
         if run.mode != HYBRID:
             return
-        for name in waits_for(SubModelSpec.model_validate(part)):
-            self._depot.bring_to_folder(run.id, name, f"models/{name}.safetensors")
+        parts = waits_for(SubModelSpec.model_validate(part))
+        models = {name: f"models/{name}.safetensors" for name in parts}
+        if not all(is_plain(self._home.run(run.id), place) for place in (f"checkpoints/{row.name}", *models.values())):
+            raise NotFound("A folder of this run was replaced by a link.")
+        for name, place in models.items():
+            self._depot.bring_to_folder(run.id, name, place)
         lost = self._depot.bring_checkpoints(run.id, row.name, row.checkpoint, row.attempt)
         if lost:
             self._store.runs.warn(run.id, row.name, lost)
@@ -186,12 +189,14 @@ class Carrier:
         folder = self._home.run(hybrid_id)
         for file in (self._home.log(hybrid_id), *sorted((folder / "baseline").glob("*.log"))):
             with suppress(OSError):
-                place, size_bytes = f"{self._host}/{file.relative_to(folder)}", file.stat().st_size
-                if size_bytes != self._told.get((hybrid_id, place), 0):
-                    text = last_lines(file, LOG_BYTES).replace(str(self._home.root), "HOME")
+                name = str(file.relative_to(folder))
+                place = f"{self._host}/{name}"
+                if file.lstat().st_size != self._told.get((hybrid_id, place), 0):
+                    text, size_bytes = last_lines(folder, name, LOG_BYTES)
                     self._store.worker_logs.write(
-                        hybrid_id, place, text, size_bytes=size_bytes, is_cut=size_bytes > LOG_BYTES
-                    )
+                        hybrid_id, place, text.replace(str(self._home.root), "HOME"),
+                        size_bytes=size_bytes, is_cut=size_bytes > LOG_BYTES,
+                    )  # fmt: skip
                     self._told[hybrid_id, place] = size_bytes
 
     def _tell_logs_of_the_dead(self) -> None:

@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import psutil
 
+from unifiednn_core.base.files import open_plain
 from unifiednn_core.base.paths import Home, warm_start_is_on
 from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
@@ -70,7 +71,7 @@ class LocalLauncher:
         self._home.at_work(hybrid_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(hybrid_id)
         folder.mkdir(parents=True, exist_ok=True)
-        with self._home.log(hybrid_id).open("ab") as log:
+        with _opened(folder, self._home.log(hybrid_id).name) as log:
             if mode != HYBRID:
                 template.retire()
             elif warm_start_is_on() and template.ready():
@@ -268,10 +269,18 @@ class WorkMark:
         self._memory[end - MARK_BYTES : end] = line.encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
 
 
+def _opened(folder: Path, log: str) -> BinaryIO:
+    """A log, to write at its end. What an earlier worker put in its place goes. Raises `OSError`."""
+    if (folder / log).is_symlink() or not (folder / log).is_file():
+        (folder / log).unlink(missing_ok=True)
+    return os.fdopen(open_plain(folder, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
 def last_mark(path: Path) -> str | None:
     """Marks of the last worker, as text of `store.places`; None if it was idle or never got that far."""
     try:
-        content = path.read_bytes()
+        with os.fdopen(open_plain(path.parent, path.name), "rb") as file:
+            content = file.read(MARK_BYTES * MOST_LANES)
     except OSError:
         return None
     marks = [content[start : start + MARK_BYTES].rstrip(b"\0") for start in range(0, len(content), MARK_BYTES)]

@@ -5,18 +5,21 @@ Workers are confined, and should need neither network nor credentials nor librar
 """
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from unifiednn_core.base.errors import BlobsUnreachable
+from unifiednn_core.base.files import open_plain
 
 SILENT_S = 60.0
 """After so long without a sign of the carrier, a worker stops waiting for it, and asks again later."""
 LOOK_S = 0.05
+MOST_BYTES = 2**20
 _ALIVE, _ASK, _TOLD = "alive", ".ask", ".told"
 
 
@@ -61,8 +64,9 @@ def questions(folder: Path) -> dict[str, dict[str, Any]]:
     """What is asked in a folder, by name. A worker may write anything there: what cannot be read is left out."""
     found = {}
     for path in folder.glob(f"*{_ASK}"):
-        with suppress(OSError, ValueError):
-            asked = json.loads(path.read_bytes())
+        with suppress(OSError, ValueError, RecursionError):
+            with _open(path) as file:
+                asked = json.loads(file.read(MOST_BYTES))
             if isinstance(asked, dict):
                 found[path.stem] = asked
     return found
@@ -78,8 +82,8 @@ def tell(folder: Path, name: str, answer: Mapping[str, Any]) -> None:
 
 def show_life(folder: Path) -> None:
     """Let workers see that somebody works on what they ask."""
-    with suppress(OSError):
-        (folder / _ALIVE).touch()
+    with suppress(OSError), _open(folder / _ALIVE, os.O_WRONLY | os.O_CREAT) as file:
+        os.utime(file.fileno())
 
 
 def empty(folder: Path) -> None:
@@ -90,8 +94,15 @@ def empty(folder: Path) -> None:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(dict(document)), encoding="utf-8")
+    with _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+        file.write(json.dumps(dict(document)).encode())
     temporary.replace(path)
+
+
+def _open(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
+    """Open a file of a spool, which a worker may have replaced by a link, or all of the spool."""
+    handle = open_plain(path.parents[1], f"{path.parent.name}/{path.name}", flags)
+    return os.fdopen(handle, "wb" if flags & os.O_WRONLY else "rb")
 
 
 def _age_s(path: Path) -> float:

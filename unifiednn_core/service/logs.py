@@ -1,6 +1,7 @@
 """What the workers of a run wrote, as one person may read it. Only the end of each file is read."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,10 +46,11 @@ class LogService:
             told = self._store.worker_logs.of(workers)
             text, is_cut = "".join(one.text for one in told), any(one.is_cut for one in told)
         else:
-            files = [self._home.log(worker) for worker in workers]
+            logs = [(self._home.run(worker), self._home.log(worker).name) for worker in workers]
             if run.mode != HYBRID:  # each script of a baseline has a log of its own
-                files += sorted((self._home.run(run_id) / "baseline").glob("*.log"))
-            text, is_cut = tail(files)
+                folder = self._home.run(run_id)
+                logs += [(folder, f"baseline/{file.name}") for file in sorted((folder / "baseline").glob("*.log"))]
+            text, is_cut = tail(logs)
         if not actor.here:  # no folders of the server
             text = text.replace(str(self._home.root), "HOME").replace(f"{application()}/", "")
         lines = worker_lines(text, [row.name for row in rows])
@@ -71,9 +73,14 @@ def as_text(view: RunView, log: WorkerLog) -> str:
     return "\n".join([f"# {view.run_id}", *events, head, log.withheld, *(line.text for line in log.lines), ""])
 
 
-def tail(files: Iterable[Path]) -> tuple[str, bool]:
-    """The end of some files, whole lines, together at most `MOST_BYTES`; and whether something was left out."""
-    known = [(file, file.stat().st_size) for file in files if file.is_file()]
-    share = MOST_BYTES // max(1, len(known))
-    texts = [last_lines(file, share) for file, _ in known]
-    return "".join(texts), any(size > share for _, size in known)
+def tail(logs: Iterable[tuple[Path, str]]) -> tuple[str, bool]:
+    """The end of some files, by folder and name, together at most `MOST_BYTES`; and whether something was left out.
+
+    Lines are whole. What is no regular file is passed over: a worker may have put a link there.
+    """
+    known = [(folder, name) for folder, name in logs if (folder / name).is_file()]
+    share, ends = MOST_BYTES // max(1, len(known)), list[tuple[str, int]]()
+    for folder, name in known:
+        with suppress(OSError):
+            ends.append(last_lines(folder, name, share))
+    return "".join(text for text, _ in ends), any(size_bytes > share for _, size_bytes in ends)

@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable
-from unifiednn_core.base.files import file_sha256, move
+from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound
+from unifiednn_core.base.files import file_sha256, is_plain, move
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, BlobRows, file_key
 from unifiednn_core.store.blobs import BlobDamaged, Blobs, asked_url, blobs_at
@@ -151,9 +151,11 @@ class Depot:
     def bring(self, run_id: str, submodel: str, name: str) -> Path:
         """A file of a run: in its folder if that is the newest, else from the cache, fetched if necessary.
 
-        Without shared files it may be missing.
+        Without shared files it may be missing. Raises `NotFound` for a link, which a worker may have made.
         """
         path = self.home.run(run_id) / name
+        if not is_plain(self.home.run(run_id), name):
+            raise NotFound(f"{name} of run {run_id} is a link.")
         if not self.is_shared:
             return path
         found = next((row for row in self.rows.of(run_id, submodel) if row.name == name), None)
@@ -171,10 +173,11 @@ class Depot:
         return cached
 
     def newest_checkpoint(self, run_id: str, submodel: str) -> Path | None:
-        """The newest checkpoint of a sub-model, fetched if necessary; None without one."""
+        """The newest checkpoint of a sub-model, fetched if necessary; None without one. Raises as `bring`."""
         if self.is_shared and (rows := self._checkpoint_rows(run_id, submodel)):
             return self._brought(rows[0])
-        return max(self.home.checkpoints(run_id, submodel).glob("step-*.safetensors"), default=None)
+        newest = max(self.home.checkpoints(run_id, submodel).glob("step-*.safetensors"), default=None)
+        return None if newest is None else self.bring(run_id, submodel, str(newest.relative_to(self.home.run(run_id))))
 
     def begun(self, run_id: str, submodel: str, attempt: int) -> None:
         """Note that an attempt begins here: until another host begins one, the checkpoints here are the newest."""

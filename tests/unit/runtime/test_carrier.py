@@ -1,5 +1,7 @@
 """What the carrier of a host does for its workers, over a real store and a shared folder."""
 
+import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.runtime import spool
 from unifiednn_core.runtime.carrier import LIVE_S, Carrier
+from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.blobs import FolderBlobs
 from unifiednn_core.store.depot import settle
@@ -95,3 +98,65 @@ def test_a_file_that_was_put_is_not_put_again_because_another_one_failed(
     assert sorted(puts) == [Path(NAME).name, Path(second).name], "each once"
     store.runs.record_checkpoint("r", "a", name=Path(second).name, step=2, size_bytes=1, blobs=kept)
     assert [row.name for row in store.blobs.of("r", "a")] == [NAME, second]
+
+
+def test_logs_that_are_links_are_not_told(home: Home, store: Store, clock: SimulatedClock, tmp_path: Path) -> None:
+    secrets, folder = tmp_path / "secrets", home.run("r")
+    secrets.mkdir()
+    (secrets / "key.log").write_text("a key of the server's user\n")
+    home.spool("r").mkdir()
+    home.log("r").symlink_to(secrets / "key.log")
+    (folder / "baseline").symlink_to(secrets, target_is_directory=True)
+    carrier = Carrier(home, store, clock)
+    look(carrier, clock)
+    (folder / "baseline").unlink()
+    (folder / "baseline").mkdir()
+    (folder / "baseline" / "a.log").symlink_to(secrets / "key.log")
+    os.mkfifo(folder / "baseline" / "b.log")
+    (folder / "baseline" / "c.log").write_text("said\n")
+    look(carrier, clock)
+    look(carrier, clock)
+    carrier.stop()
+    assert [(row.place, row.text) for row in store.worker_logs.of(["r"])] == [("/baseline/c.log", "said\n")]
+
+
+def test_a_spool_full_of_traps_harms_nobody(home: Home, store: Store, clock: SimulatedClock, tmp_path: Path) -> None:
+    """Pipes that nobody writes, and links to files of others, which must neither be read nor written."""
+    folder, others = home.spool("r"), tmp_path / "others.ask"
+    others.write_text(json.dumps({"do": "keep", "run": "r", "submodel": "a", "names": [NAME]}))
+    before, asked = others.stat(), ask(home)
+    os.mkfifo(folder / "pipe.ask")
+    (folder / "link.ask").symlink_to(others)
+    (folder / "deep.ask").write_text("[" * 100_000)
+    [question] = spool.questions(folder)
+    for name in ("alive", f"{question}.part"):
+        (folder / name).symlink_to(others)
+    carrier = Carrier(home, store, clock)
+    for _ in range(3):
+        look(carrier, clock)
+        while carrier._under_way and not all(future.done() for future in carrier._under_way.values()):
+            time.sleep(0.001)
+    assert asked.answer() is None and others.stat().st_mtime_ns == before.st_mtime_ns, "no file of others was written"
+    for trap in folder.glob("*.part"):
+        trap.unlink()
+    while asked.answer() is None:
+        look(carrier, clock)
+        time.sleep(0.001)
+    carrier.stop()
+
+
+def test_nothing_is_brought_through_a_link(
+    home: Home, store: Store, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SubModelSpec, "model_validate", lambda part: SubModelSpec.model_construct(**part))  # not whole
+    mine, theirs = home.checkpoints("r", "a"), tmp_path / "theirs"
+    mine.rename(theirs)
+    mine.symlink_to(theirs, target_is_directory=True)
+    carrier = Carrier(home, store, clock)
+    asked = spool.Question(home.spool("r"), {"do": "bring", "run": "r", "submodel": "a"})
+    while (answer := asked.answer()) is None:
+        look(carrier, clock)
+        time.sleep(0.001)
+    carrier.stop()
+    assert list(theirs.iterdir()), "checkpoints of others are not deleted"
+    assert "failed" in answer, answer

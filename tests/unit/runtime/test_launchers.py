@@ -11,7 +11,7 @@ import pytest
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import allocator
 from unifiednn_core.runtime import launchers
-from unifiednn_core.runtime.launchers import WorkMark, last_mark
+from unifiednn_core.runtime.launchers import WorkMark, _opened, last_mark
 
 
 def test_a_mark_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -73,3 +73,18 @@ def test_a_worker_gets_no_credentials_of_an_object_store(monkeypatch: pytest.Mon
     monkeypatch.setenv("AWOL", "stays")
     environment = launchers.training_environment(1)
     assert "secret" not in environment.values() and environment["AWOL"] == "stays"
+
+
+def test_what_a_worker_put_in_place_of_its_files_is_neither_read_nor_written(tmp_path: Path) -> None:
+    (tmp_path / "others").write_text("a key")
+    for trap in ("link", "pipe"):
+        folder = tmp_path / trap
+        folder.mkdir()
+        for name in ("worker.log", "at_work"):
+            (folder / name).symlink_to(tmp_path / "others") if trap == "link" else os.mkfifo(folder / name)
+        assert last_mark(folder / "at_work") is None
+        for text in (b"one", b"two"):
+            with _opened(folder, "worker.log") as log:
+                log.write(text)
+        assert (folder / "worker.log").read_bytes() == b"onetwo"
+    assert (tmp_path / "others").read_text() == "a key"

@@ -1,5 +1,7 @@
 """Who reads the log of a worker, and how much of it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.service.kit import ALICE, BOB, HERS, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, World, write
@@ -54,8 +56,15 @@ def test_only_the_end_of_a_log_is_read(told: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(logs, "MOST_BYTES", 1000)
     file = told.home.log(HERS)
     file.write_text("".join(f"line {place}\n" for place in range(10_000)))
-    text, is_cut = tail([file])
+    text, is_cut = tail([(file.parent, file.name)])
     assert is_cut and len(text) <= 1000 and text.endswith("line 9999\n") and text.startswith("line ")
     log = told.of(LOCAL_OPERATOR).logs.worker_log(HERS)
     assert log.is_cut and log.lines[-1].text == "line 9999"
-    assert tail([told.home.root / "absent.log"]) == ("", False)
+    assert tail([(told.home.root, "absent.log")]) == ("", False)
+
+
+def test_a_link_that_a_worker_made_is_not_followed(told: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a key\n")
+    told.home.log(HERS).unlink()
+    told.home.log(HERS).symlink_to(tmp_path / "secret")
+    assert told.of(ALICE).logs.worker_log(HERS).lines == ()

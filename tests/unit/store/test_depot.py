@@ -390,6 +390,26 @@ def test_on_one_machine_nothing_is_copied_and_no_row_is_written(home: Home, monk
     assert not hosts.homes[0].fetched.exists()
 
 
+def test_a_link_that_a_worker_made_in_place_of_a_model_is_not_served(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = open_hosts(Place("", home.root), monkeypatch, home.root)
+    hosts.submit(0, "r0")
+    hosts.checkpoint(0, "r0")
+    own, _, files = hosts.at(0)
+    (home.root / "secret").write_bytes(b"a key")
+    (own.run("r0") / "models").mkdir()
+    checkpoint = files.newest_checkpoint("r0", "n")
+    assert checkpoint is not None
+    checkpoint.unlink()
+    for path in (own.run("r0") / "models" / "n.zip", checkpoint):
+        path.symlink_to(home.root / "secret")
+    with pytest.raises(NotFound, match="is a link"):
+        files.bring("r0", "n", "models/n.zip")
+    with pytest.raises(NotFound, match="is a link"):
+        files.newest_checkpoint("r0", "n")
+
+
 def test_a_host_goes_on_from_the_rows_unless_the_last_attempt_was_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
