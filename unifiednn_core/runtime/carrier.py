@@ -203,9 +203,8 @@ class Carrier:
         """Tell the logs of workers that ended while nobody watched."""
         try:
             ids = {path.parent.name for path in self._home.root.glob(f"*/*/{self._home.spool('').name}")}
+            self._told = self._store.worker_logs.sizes()
             for hybrid_id in ids & self._store.removals.known_ids():
-                sizes = self._store.worker_logs.sizes(hybrid_id)
-                self._told.update({(hybrid_id, place): size_bytes for place, size_bytes in sizes.items()})
                 self._tell_logs(hybrid_id)
         except (SQLAlchemyError, UnifiedNNError):
             _log.exception("The logs of earlier workers could not be read.")

@@ -29,6 +29,8 @@ class WorkerLogs:
         with self._database.read() as session:
             return list(session.scalars(asked))
 
-    def sizes(self, hybrid_id: str) -> dict[str, int]:
-        """Bytes of the whole files by place."""
-        return {row.place: row.size_bytes for row in self.of([hybrid_id])}
+    def sizes(self) -> dict[tuple[str, str], int]:
+        """Bytes of all files, whole, by hybrid and place."""
+        asked = select(WorkerLogRow.hybrid_id, WorkerLogRow.place, WorkerLogRow.size_bytes)
+        with self._database.read() as session:
+            return {(hybrid_id, place): size_bytes for hybrid_id, place, size_bytes in session.execute(asked)}

@@ -5,8 +5,10 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event as sqlalchemy_event
 
 from tests.clock import SimulatedClock
 from tests.unit.store.test_store import BERTH, add_run
@@ -98,6 +100,34 @@ def test_a_file_that_was_put_is_not_put_again_because_another_one_failed(
     assert sorted(puts) == [Path(NAME).name, Path(second).name], "each once"
     store.runs.record_checkpoint("r", "a", name=Path(second).name, step=2, size_bytes=1, blobs=kept)
     assert [row.name for row in store.blobs.of("r", "a")] == [NAME, second]
+
+
+def test_a_start_after_many_runs_asks_the_database_no_more_than_after_one(
+    home: Home, store: Store, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    asked = list[str]()
+
+    def note(*facts: Any) -> None:
+        asked.append(facts[2])
+
+    def started() -> list[str]:
+        carrier = Carrier(home, store, clock)
+        asked.clear()
+        carrier._tell_logs_of_the_dead()
+        carrier.stop()
+        return list(asked)
+
+    for number in range(10):
+        add_run(store, f"old{number}")
+        home.spool(f"old{number}").mkdir(parents=True)
+        home.log(f"old{number}").write_text(f"{number}\n")
+        if not number:
+            started()
+            sqlalchemy_event.listen(store._database._engine, "before_cursor_execute", note)
+            few = started()
+    assert len(started()) > len(few), "what was not told before is told"
+    assert len(store.worker_logs.of(f"old{number}" for number in range(10))) == 10
+    assert len(few) == len(started()) and not any("worker_logs.text" in statement for statement in few)
 
 
 def test_logs_that_are_links_are_not_told(home: Home, store: Store, clock: SimulatedClock, tmp_path: Path) -> None:
