@@ -27,6 +27,8 @@ from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import BlobRow
 
 SETTING = "blobs"
+MARKING = "blobs-marking"
+"""Setting with the place that is being marked: after a kill it tells this mark from that of another database."""
 CACHED_S = 24 * 3600.0
 """How long a file stays in the cache of a host."""
 YOUNG_S = 3600.0
@@ -339,7 +341,7 @@ def settle(home: Home, rows: BlobRows, people: People) -> None:
     if Path(blobs.url).is_relative_to(home.root):
         message, remedy = f"{url} is in the home of this host.", "Name a folder outside of every home."
         raise BadInput.of("In a home", BLOBS_SETTING, message, remedy)
-    found = blobs.read_mark()
+    found, marking = blobs.read_mark(), people.setting(MARKING)
     if place is not None and found == place.mark:
         if host != place.host:  # only this host finds it there
             return
@@ -347,12 +349,13 @@ def settle(home: Home, rows: BlobRows, people: People) -> None:
         message = f"The files of this database are in {place.url}, and {url} is another place."
         remedy = f"Unset {BLOBS_SETTING}, or copy all of that there first, the file 'unifiednn-blobs' included."
         raise BadInput.of("Other files", BLOBS_SETTING, message, remedy)
-    elif found is not None:
+    elif found is None:
+        found = secrets.token_hex(8)
+        people.set_setting(MARKING, json.dumps([url, found]), "server")
+        blobs.write_mark(found)
+    elif marking is None or json.loads(marking.value) != [url, found]:
         message, remedy = f"{url} holds the files of another database.", "Name another folder."
         raise BadInput.of("Other files", BLOBS_SETTING, message, remedy)
-    else:
-        blobs.write_mark(secrets.token_hex(8))
-        found = blobs.read_mark()
     people.set_setting(SETTING, json.dumps({"url": url, "mark": found, "host": host}), "server")
 
 

@@ -30,6 +30,7 @@ from unifiednn_core.store import Store, blob_rows, depot
 from unifiednn_core.store.blob_rows import file_key
 from unifiednn_core.store.blobs import MARK, BlobDamaged, FolderBlobs, blobs_at
 from unifiednn_core.store.database import Database
+from unifiednn_core.store.people import People
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
 SLOW = pytest.mark.slow
@@ -558,6 +559,41 @@ def test_a_folder_that_is_not_mounted_is_unreachable_not_empty(tmp_path: Path, m
 def test_a_place_that_cannot_be_is_refused(url: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         blobs_at(url)
+
+
+@pytest.mark.parametrize("dies", range(1, 4))
+def test_a_place_that_was_marked_by_a_server_that_died_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: int
+) -> None:
+    place, left = Place(str(tmp_path / "shared"), tmp_path), [dies]
+    home = Home(tmp_path / "a").create()
+    store = Store(home.database_url)
+
+    def dying(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+            return method(*args, **named)
+
+        return call
+
+    monkeypatch.setenv(BLOBS_SETTING, place.url)
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderBlobs, "write_mark", dying(FolderBlobs.write_mark))
+        patch.setattr(People, "set_setting", dying(People.set_setting))
+        with pytest.raises(Killed):
+            depot.settle(home, store.blobs, store.people)
+    assert not depot.Depot.of(home, store.blobs, store.people).is_shared, "nobody uses it before it is marked"
+    depot.settle(home, store.blobs, store.people)
+    settled = depot.Depot.of(home, store.blobs, store.people)
+    settled.require_place()
+    assert settled.is_shared
+    other = Store(f"sqlite:///{tmp_path}/other.sqlite3")
+    with pytest.raises(BadInput, match="another database"):
+        depot.settle(home, other.blobs, other.people)
+    for one in (store, other):
+        one.close()
 
 
 def test_a_database_stays_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
