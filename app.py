@@ -1,5 +1,7 @@
 """The dashboard: `streamlit run app.py`. Every page is a file of pages/ and works without this one."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 
 import streamlit as st
@@ -23,4 +25,12 @@ else:  # once, by the server
     PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
     late_ticks.drop()
     client.start()  # loads torch in the background, so that the first upload does not wait for it
-    app = st.App(__file__, routes=routes(signed_in.admit, signed_in.opened), middleware=middleware(signed_in.is_local))
+
+    @asynccontextmanager
+    async def lifespan(_: st.App) -> AsyncIterator[None]:
+        """Continue what the server before this one left, also if nobody visits."""
+        signed_in.open_soon()
+        yield
+
+    paths = routes(signed_in.admit, signed_in.opened)
+    app = st.App(__file__, lifespan=lifespan, routes=paths, middleware=middleware(signed_in.is_local))

@@ -1,6 +1,7 @@
 """The user of the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -31,7 +32,10 @@ OPEN_REMEDY = (
 SECRET_LENGTH = 32
 SECRET_REMEDY = f"Give {SECRET_LENGTH} random ones or more: python -c 'import secrets; print(secrets.token_hex())'"
 HELD_S = 0.3
+AGAIN_S = 5.0
+"""Between two attempts of a server to open its store."""
 _HELD = threading.local()
+_log = logging.getLogger(__name__)
 PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see and control yours."
 
 
@@ -45,6 +49,26 @@ def opened() -> Service:
     opened.start_supervisor()
     collect_rarely()
     return opened
+
+
+def open_soon() -> None:
+    """Open the service in the background as soon as it can be: what waits to train needs no visitor."""
+
+    def keep_trying() -> None:
+        told = False
+        while True:
+            try:
+                opened()
+                return
+            except Exception:  # the first visitor gets the finding on a page
+                if not told:
+                    _log.exception(
+                        "The store cannot be opened. Nothing trains before; it is tried every %g s.", AGAIN_S
+                    )
+                told = True
+            time.sleep(AGAIN_S)
+
+    threading.Thread(target=keep_trying, name="open", daemon=True).start()
 
 
 def login_configured() -> bool:
