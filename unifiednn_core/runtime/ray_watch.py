@@ -14,12 +14,14 @@ from typing import Protocol
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.runtime.ray_plan import ClusterView, Reservation, Reservations, TrainingNode, demand_of, next_plan
 from unifiednn_core.spec.devices import CPU, CUDA, host_of
-from unifiednn_core.store import Store
+from unifiednn_core.store import Store, leases
 from unifiednn_core.store.devices import AWAY, READY
 
 TICK_S = 2.0
-SILENT_S = 10.0
-"""Ray also calls a node dead whose raylet alone has died. A worker there that was heard of lately trains on."""
+SILENT_S = leases.STOPS_S
+"""Ray also calls a node dead whose raylet alone has died. A worker there that was heard of lately trains on.
+
+One that was not takes no more steps by then."""
 KEEP_S = 60.0
 """How often devices that are away are marked as known."""
 _log = logging.getLogger(__name__)
@@ -149,16 +151,19 @@ class RayWatch:
         for name, row in listed.items():
             theirs = [hybrid for hybrid in held if host_of(hybrid.device) == name]
             heard_at_s = max([row.renewed_at_s, *(hybrid.heartbeat_at_s or 0.0 for hybrid in theirs)])
-            if now_s - heard_at_s < SILENT_S:
+            if not leases.is_stale(heard_at_s, now_s, SILENT_S):
                 continue
             for hybrid in theirs:
                 cause = f"The host {name} is lost: Ray says that its node is dead."
-                self._store.workers.lose(hybrid.id, cause, "It goes on elsewhere.", seen=hybrid, counts=False)
+                self._store.workers.lose(
+                    hybrid.id, cause, "It goes on elsewhere.", seen=hybrid, counts=False, silent_s=SILENT_S
+                )
             for hybrid, _ in self._store.hybrids.listed():
                 if hybrid.heartbeat_at_s is None and host_of(hybrid.device) == name:  # shared ones go on elsewhere, too
                     self._store.workers.give_back(hybrid.id, dead=True)
-            self._store.hosts.leave(name)
-            _log.warning("The host %s is lost: Ray says that its node is dead.", name)
+            reports = any(host_of(hybrid.device) == name for hybrid in self._store.workers.held())
+            if not reports and self._store.hosts.lose(name, None, SILENT_S):
+                _log.warning("The host %s is lost: Ray says that its node is dead.", name)
 
 
 def usable(known: Iterable[RayNode], *, cpus: bool) -> list[TrainingNode]:

@@ -142,15 +142,17 @@ class Hosts:
         with self._database.read() as session:
             return self._database.now_s(session)
 
-    def lose(self, name: str, judge: str) -> bool:
-        """Declare a host lost whose lease has run out, if `judge` may judge; returns whether it is away now."""
+    def lose(self, name: str, judge: str | None, after_s: float = leases.LOST_S) -> bool:
+        """Declare a host lost that was silent for so long, if `judge` may judge; returns whether it is away now.
+
+        Without a judge it is known from elsewhere that it is gone.
+        """
         with self._database.write() as session:
             row = session.get(HostRow, name)
             if row is None or row.state == AWAY:
                 return True
-            if not may_judge(session, judge, self._database) or not leases.is_stale(
-                row.renewed_at_s, self._database.now_s(session)
-            ):
+            may = judge is None or may_judge(session, judge, self._database)
+            if not may or not leases.is_stale(row.renewed_at_s, self._database.now_s(session), after_s):
                 return False
             _leave(session, row)
             return True

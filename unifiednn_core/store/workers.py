@@ -30,7 +30,7 @@ from unifiednn_core.store.hybrids import (
     release_worker,
     residents_in,
 )
-from unifiednn_core.store.leases import is_lost
+from unifiednn_core.store.leases import LOST_S, is_lost
 from unifiednn_core.store.line import moved, rising
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
@@ -429,6 +429,7 @@ class Workers:
     def lose(
         self, hybrid_id: str, cause: str, remedy: str, *, seen: HybridRow | None = None,
         died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS, judge: str | None = None,
+        silent_s: float | None = None,
     ) -> None:  # fmt: skip
         """Record that a worker died; queue its runs again if the settings and `limits` allow it.
 
@@ -436,13 +437,18 @@ class Workers:
         because another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is
         False for deaths that the hybrid did not cause: the host restarted, or the process that was starting the worker
         died. `judge` is the host of a supervisor that knows of the worker by its lease alone; nothing happens unless
-        that has run out. It may be the worker's own host, for one in another container.
+        that has run out. It may be the worker's own host, for one in another container. With `silent_s` nothing happens
+        either if the worker or its agent was heard of within so many seconds.
         """
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
             if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
                 return
-            if judge is not None and not self._has_run_out(session, hybrid, judge):
+            if judge is not None and not (
+                may_judge(session, judge, self._database) and self._is_silent(session, hybrid, LOST_S, of=judge)
+            ):
+                return
+            if silent_s is not None and not self._is_silent(session, hybrid, silent_s):
                 return
             for run, row in members_of(session, hybrid_id):
                 _close_turn(session, hybrid, run, row)
@@ -477,12 +483,11 @@ class Workers:
             if hybrid.shared:
                 self._lose_shared(session, hybrid, open_rows, list(runs.values()), again, (cause, remedy))
 
-    def _has_run_out(self, session: Session, hybrid: HybridRow, judge: str) -> bool:
-        """Whether a worker is lost by its lease, and that of its host if it is another one, and `judge` may say so."""
+    def _is_silent(self, session: Session, hybrid: HybridRow, after_s: float, *, of: str | None = None) -> bool:
+        """Whether nothing was heard of a worker for so long, nor of its host, unless that is the one that asks."""
         host = session.get(HostRow, host_of(hybrid.device))
-        renewed_at_s = -inf if host is None or host.name == judge else host.renewed_at_s
-        lost = is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session))
-        return lost and may_judge(session, judge, self._database)
+        renewed_at_s = -inf if host is None or host.name == of else host.renewed_at_s
+        return is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session), after_s)
 
     def _lose_shared(
         self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow], runs: Sequence[RunRow], again: bool,

@@ -16,7 +16,7 @@ from unifiednn_core.runtime.ray_watch import SILENT_S, RayNode, RayWatch, usable
 from unifiednn_core.runtime.supervisor import DEVICES_AGAIN_S, Supervisor
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.store import Store
+from unifiednn_core.store import Store, leases
 from unifiednn_core.store.devices import AWAY, READY
 
 IDLE_S = 120.0
@@ -199,7 +199,7 @@ def test_a_host_of_which_ray_says_nothing_is_left_to_its_lease(store: Store, clo
     del cluster.agents["1" * 16]  # silent, but Ray has not said that the node is dead
     cluster.start_agents = lambda nodes, url: None  # type: ignore[method-assign,assignment]
     cluster.offer = lambda node, devices: None  # type: ignore[method-assign,assignment]
-    go_on(watch, cluster, clock, SILENT_S + 10)
+    go_on(watch, cluster, clock, SILENT_S + 5)
     assert state(store, "r") != "queued" and cluster.agents["2" * 16].launcher.started == []
 
 
@@ -219,6 +219,31 @@ def test_a_worker_that_outlives_its_raylet_goes_on(
             store.hybrids.update("r", heartbeat_at_s=clock.utc_s())
     assert (cluster.agents["2" * 16].launcher.started == []) == looks
     assert (store.hybrids.get("r")[0].worker_pid is not None) == looks
+
+
+def test_a_worker_and_a_host_that_are_heard_of_at_the_last_moment_are_not_lost(
+    store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that the watch has read are older than what has been reported since."""
+    cluster = FakeCluster(store, clock)
+    watch = watch_of(store, cluster, clock)
+    started(store, cluster, watch, clock)
+    agent = cluster.agents["1" * 16]
+    cluster.die(0)
+    held, hosts = store.workers.held(), store.hosts.all()
+    clock.advance(SILENT_S + 1)
+    agent.supervisor.lease.keep(dict)
+    store.hybrids.update("r", heartbeat_at_s=clock.utc_s())
+    monkeypatch.setattr(store.workers, "held", lambda: held)
+    monkeypatch.setattr(store.hosts, "all", lambda: hosts)
+    watch.tick()
+    monkeypatch.undo()
+    assert store.hybrids.get("r")[0].worker_pid is not None
+    assert {row.name: row.state for row in store.hosts.all()}["a"] == READY
+
+
+def test_no_node_is_given_up_before_its_workers_have_stopped() -> None:
+    assert not leases.may_step(0.0, SILENT_S)
 
 
 def test_nodes_with_one_name_get_hosts_of_their_own() -> None:

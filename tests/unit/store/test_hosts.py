@@ -91,6 +91,7 @@ def test_a_lost_host_takes_its_devices_with_it_and_brings_them_back(store: Store
         store.devices.write([on_host(CPU, name), on_host(CARD, name)], name)
     store.devices.set_state("a/cuda:0", DRAINING)
     assert not store.hosts.lose("a", "b"), "it has not been silent for long enough"
+    assert not store.hosts.lose("a", None, RENEW_S), "nor for anybody else"
     for _ in range(int(LOST_S // RENEW_S)):
         clock.advance(RENEW_S)
         store.hosts.renew(host("b"), {})
