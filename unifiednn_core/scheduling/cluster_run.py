@@ -1,7 +1,8 @@
 """Simulations of a cluster as somebody asks for them: all arms on one set of jobs, as a JSON document.
 
-`python -m unifiednn_core.scheduling.cluster_run` reads a request (JSON) from its input and writes one line for the jobs
-and one for each arm as it ends; the dashboard starts it in the background.
+`python -m unifiednn_core.scheduling.cluster_run [PID]` reads a request (JSON) from its input and writes one line for
+the jobs and one for each arm as it ends. The dashboard starts it in the background, and it ends with its parent of
+that PID.
 """
 
 import json
@@ -9,6 +10,8 @@ import math
 import os
 import resource
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -44,6 +47,8 @@ from unifiednn_core.spec.pooling import PoolMode
 Placed = Literal["exclusive", "pooled"]
 MODES: Mapping[Placed, PoolMode] = {"exclusive": "private", "pooled": "pooled"}
 MOST_GPUS, MOST_JOBS = 10_000, 100_000
+LOOK_S = 1.0
+"""How often a simulation looks whether its server is still there."""
 NICENESS, MOST_CPU_S, MOST_BYTES = 10, 3600, 4 * GIB
 """Limits of a simulation in the background."""
 
@@ -214,7 +219,8 @@ def _wrong(name: str, message: str, remedy: str) -> BadInput:
 
 def main() -> None:
     """Simulate the request on standard input."""
-    parent = os.getppid()
+    if len(sys.argv) > 1:
+        threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
@@ -225,11 +231,16 @@ def main() -> None:
         _write(workload(request, cluster, jobs))
         for one in outcomes(request, cluster, jobs):
             _write(one.document)
-            if os.getppid() != parent:  # nobody waits for it any more
-                return
         _write({"done": True})
     except (BadInput, OSError) as error:
         _write({"refused": str(error)})
+
+
+def _end_with(parent: int) -> None:
+    """End this process once the server that started it has ended: nobody waits for the result any more."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(1)
 
 
 def _write(line: Mapping[str, Any]) -> None:

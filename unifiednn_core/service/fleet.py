@@ -107,8 +107,9 @@ class _SimulationBench:
             path.unlink(missing_ok=True)  # that of an earlier server may write into the old one for a while
             environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             with path.open("wb") as out:
+                command = [sys.executable, "-m", MODULE, str(os.getpid())]
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL,
+                    command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL,
                     start_new_session=True, env=environment | {"OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
             if self._process.stdin is not None:

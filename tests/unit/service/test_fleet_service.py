@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from unifiednn_core.base.errors import BadInput
@@ -115,3 +116,28 @@ def test_a_wrong_request_starts_nothing(desk: Service) -> None:
     with pytest.raises(BadInput):  # no path of a page is read
         desk.fleet.simulate_fleet(replace(SMALL, trace="/etc/passwd", gpus=0))
     assert desk.fleet.fleet_simulation() is None
+
+
+def test_a_simulation_ends_with_a_server_that_is_killed(home: Home) -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.unit.service.test_fleet_service import LARGE\n"
+        "from unifiednn_core.base.paths import Home\n"
+        "from unifiednn_core.service.facade import Service\n"
+        "service = Service.open(Home(Path(sys.argv[1])))\n"
+        "service.fleet.simulate_fleet(LARGE)\n"
+        "print(service.fleet._bench._process.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(home.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        assert psutil.pid_exists(pid)
+        server.kill()
+    until_s = time.monotonic() + 60
+    while psutil.pid_exists(pid):
+        assert time.monotonic() < until_s, "it goes on"
+        time.sleep(0.05)
