@@ -13,7 +13,7 @@ from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
-from unifiednn_core.service.fleet import FleetService
+from unifiednn_core.service.fleet import FleetService, end_simulation
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
@@ -130,5 +130,5 @@ class Service:
         self._certifier.stop()
         self._supervisor.stop()
         self._carrier.stop()
-        self.fleet.close()
+        end_simulation(self.home)
         self.store.close()

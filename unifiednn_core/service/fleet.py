@@ -28,6 +28,8 @@ KEPT = 20
 """Newest results on the disk."""
 MOST_TRACE_CHARACTERS = 5_000_000
 PATIENCE_S = 5.0
+FOLDER = "simulations"
+"""Of a home."""
 _PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "HOME", "SYSTEMROOT")
 
 
@@ -36,7 +38,7 @@ class FleetService:
 
     def __init__(self, guard: Guard, home: Home):
         self.guard = guard
-        self._bench = _bench_of(home.root / "simulations")
+        self._bench = _bench_of(home.root / FOLDER)
 
     @permission(Role.OPERATOR, about="{request.gpus} GPUs, {request.jobs} jobs")
     def simulate_fleet(self, request: ClusterRequest, trace: str = "") -> None:
@@ -65,10 +67,6 @@ class FleetService:
     @permission(Role.OPERATOR)
     def cancel_fleet(self) -> None:
         """End the simulation that runs, if one does."""
-        self._bench.cancel()
-
-    def close(self) -> None:
-        """End the simulation of this server, if one runs."""
         self._bench.cancel()
 
 
@@ -146,6 +144,11 @@ class _SimulationBench:
             kept = sorted(self._folder.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
             for path in kept[KEPT:]:
                 path.unlink(missing_ok=True)
+
+
+def end_simulation(home: Home) -> None:
+    """End the simulation that this process started in a home, if one runs."""
+    _bench_of(home.root / FOLDER).cancel()
 
 
 @cache
