@@ -24,7 +24,7 @@ DialogKind = Literal["stop", "discard", "adjust", "add"]
 ButtonLook = Literal["icon", "primary", "secondary"]
 DEMO_HELP = (
     "Trains three small networks on handwritten digits as one hybrid, then the same three in plain PyTorch, and "
-    "compares. A little over a minute on two processor cores."
+    "compares. One to two minutes on two processor cores."
 )
 DIALOG, _DIALOGS = "dialog", "dialogs"
 

@@ -18,7 +18,7 @@ from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, RunRow, Sub
 COMING, COME, WHOLE, DOUBTED, LEAVING, GOING = "coming", "come", "whole", "doubted", "leaving", "going"
 THERE = (WHOLE, DOUBTED)
 CHECKPOINTS, MODELS = "checkpoints/", "models/"
-"""Begins of names."""
+"""Prefixes of names."""
 LOST_AFTER_S = 24 * 3600.0
 """A blob to which nothing refers after so long came to nothing."""
 STUCK_AFTER_S = 3600.0
