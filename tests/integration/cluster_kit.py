@@ -28,7 +28,7 @@ from tools.chaos.scene import ForkRequest, JournalEntry, Scene
 from unifiednn_core.base.paths import DEVICES_SETTING
 from unifiednn_core.spec.pooling import PoolMode
 
-PATIENCE_S, POLL_S = 90.0, 0.05
+PATIENCE_S, POLL_S, SETTLES_S = 90.0, 0.05, 0.5
 LEASE = Lease()
 Found = TypeVar("Found")
 
@@ -79,11 +79,13 @@ class Cluster:
 
     def _sleeps(self, host: str) -> bool:
         self.signal(host, signal.SIGSTOP)
-        end = self.network.strike(Strike(kind="locked", after_s=0.0)) if is_sqlite(self.scene.url) else _nothing
-        if end is None:
-            self.signal(host, signal.SIGCONT)
-            return False
-        end()
+        for _ in range(2):  # a process may stop a little after its signal, with a lock that it took meanwhile
+            end = self.network.strike(Strike(kind="locked", after_s=0.0)) if is_sqlite(self.scene.url) else _nothing
+            if end is None:
+                self.signal(host, signal.SIGCONT)
+                return False
+            end()
+            time.sleep(SETTLES_S)
         return True
 
     def worker(self, host: str) -> int:
