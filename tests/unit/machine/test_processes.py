@@ -25,7 +25,7 @@ for line in sys.stdin:
 
 
 class Worker:
-    """A process that works for a second when it is told to."""
+    """A process that uses a core for one CPU second on command."""
 
     def __init__(self, process: subprocess.Popen[str], pid: int):
         self.process, self.pid = process, pid

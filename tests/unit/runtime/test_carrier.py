@@ -125,7 +125,7 @@ def test_a_start_after_many_runs_asks_the_database_no_more_than_after_one(
             started()
             sqlalchemy_event.listen(store._database._engine, "before_cursor_execute", note)
             few = started()
-    assert len(started()) > len(few), "what was not told before is told"
+    assert len(started()) > len(few), "logs that were not reported before are reported"
     assert len(store.worker_logs.of(f"old{number}" for number in range(10))) == 10
     assert len(few) == len(started()) and not any("worker_logs.text" in statement for statement in few)
 
