@@ -26,7 +26,6 @@ from pages._ui import (
     uploads,
 )
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
@@ -113,15 +112,15 @@ def _save(draft: drafts.Document) -> None:
 
 
 def _conflict(draft: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", tr("Changed in another tab"), tr(draft_list.CONFLICT)))
+    st.html(markup.notice("orange", "tab", "Changed in another tab", draft_list.CONFLICT))
     draft_id = st.query_params["draft"]
     with st.container(horizontal=True):
-        if st.button(tr("Overwrite"), key="conflict-overwrite", icon=":material/save:"):
+        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
             del st.session_state[_CONFLICT]
             frame.service().library.save_draft(draft, draft_id)
             st.rerun()
         # A link reloads the page, so that its fields hold the values of the other tab.
-        draft_list.link("build", tr("Load the other version"), draft_id)
+        draft_list.link("build", "Load the other version", draft_id)
 
 
 def _head(
@@ -129,13 +128,13 @@ def _head(
 ) -> drafts.Document | None:
     """Draw title and steps, and what the last attempt to start found; returns the draft as a fix changes it."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.title(tr("Build a hybrid")))
+        st.html(markup.title("Build a hybrid"))
         if st.session_state[_DRAFT][0]:
-            draft_list.link("build", tr("New draft"), draft_list.NEW)
+            draft_list.link("build", "New draft", draft_list.NEW)
         actions.demo_button("demo-build", "secondary")
         missing = next((step.words for step in steps if not step.done), "")
         icon, tip = ":material/play_arrow:", None if spec else wording.plain(missing)
-        label, off = tr("Start training"), spec is None
+        label, off = "Start training", spec is None
         pressed = st.button(label, key="start", type="primary", icon=icon, disabled=off, help=tip)
     st.html(build_steps.as_html(steps))
     if spec is None:
@@ -159,7 +158,7 @@ def _start(draft: drafts.Document, spec: RunSpec, *, anyway: bool) -> None:
 
 def _submodels(draft: drafts.Document) -> drafts.Document:
     editing = _EDITOR in st.session_state
-    st.html(markup.section(tr("Sub-models"), place=build_steps.SUBMODELS))
+    st.html(markup.section("Sub-models", place=build_steps.SUBMODELS))
     changed, edit = submodel_form.draw_rows(draft, locked=editing)
     if edit is not None:
         seed = drafts.submodels(draft)[edit]
@@ -171,7 +170,7 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     if absent := dropped.missing(draft, frame.service().library.files()):
         st.html(markup.findings(absent))
     if not listed:
-        st.html(markup.small(tr("Add the first network, or try the demo.")))
+        st.html(markup.small("Add the first network, or try the demo."))
     if editing:
         return _editor(changed)
     found = drop.draw(key="drop")
@@ -179,7 +178,7 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
         return _with_dropped(changed, found)
     with st.container(horizontal=True, key="adding"):
         kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
-        if st.button(tr("Add sub-model"), key="add", icon=":material/add:", type=kind):
+        if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
             _open_editor(None, drafts.inherited(draft))
         uploads.prepare_panel()
     return changed
@@ -213,12 +212,12 @@ def _editor(draft: drafts.Document) -> drafts.Document:
     taken = [s["name"] for place, s in enumerate(listed) if place != at and "name" in s]
     with st.container(border=True, key="editor"):
         old = listed[at].get("name") if at is not None and at < len(listed) else None
-        st.html(markup.section(tr("Edit {name}", name=old) if old else tr("New sub-model")))
+        st.html(markup.section(f"Edit {old}" if old else "New sub-model"))
         ranked = run_form.by_priority(draft.get("policy") or {})
         entered = submodel_form.submodel_form(seed, taken, key=key, ranked=ranked)
         with st.container(horizontal=True, horizontal_alignment="right"):
-            cancel = st.button(tr("Cancel"), key="editor-cancel")
-            save = st.button(tr("Save sub-model"), key="editor-save", type="primary", icon=":material/check:")
+            cancel = st.button("Cancel", key="editor-cancel")
+            save = st.button("Save sub-model", key="editor-save", type="primary", icon=":material/check:")
     found = submodel_form.findings_of(entered, taken, key=key) if save else ()
     if found:
         submodel_form.tell(found, key=key)

@@ -11,7 +11,6 @@ import streamlit as st
 
 from pages._ui import actions, arms, charts, dialogs, frame, pager, run_lists, side_by_side, signed_in
 from unifiednn_core.base.errors import Forbidden, NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.spec.run_query import RunQuery
@@ -42,9 +41,9 @@ def main() -> None:
         comparison = frame.service().comparisons.comparison(run_id) if run_id else None
     except (NotFound, Forbidden) as error:
         comparison = None
-        st.html(markup.notice("red", "error", tr("Nothing to compare"), str(error), tr("Choose one below.")))
+        st.html(markup.notice("red", "error", "Nothing to compare", str(error), "Choose one below."))
     if run_id is None or comparison is None:
-        st.html(markup.title(tr("Compare")))
+        st.html(markup.title("Compare"))
         _choose()
         return
     st.query_params["run"] = run_id
@@ -58,7 +57,7 @@ def _choose() -> None:
     newest = runs.listing(RunQuery(rows=side_by_side.OFFERED))
     if newest.total > 1:
         side_by_side.choose([line.run for line in newest.lines], newest.total)
-        st.html(markup.section(tr("Hybrids"), tr("each against the same training with plain PyTorch")))
+        st.html(markup.section("Hybrids", "each against the same training with plain PyTorch"))
     found = runs.compared(pager.page_of(LIST), HYBRIDS)
     run_lists.draw_hybrids(found.runs)
     pager.draw(found.page, found.total, HYBRIDS, key=LIST)
@@ -97,11 +96,11 @@ def _head(comparison: Comparison, views: Mapping[Mode, RunView]) -> None:
         st.html(markup.title(comparison.name, markup.state_badge(hybrid.state), markup.note(beside)))
         if signed_in.may("report"):
             report = actions.download_address("reports", f"{comparison.run_id}.html")
-            actions.download_link(tr("Report"), report, tip=tr(REPORT_HELP), primary=True)
+            actions.download_link("Report", report, tip=REPORT_HELP, primary=True)
             actions.download_link("JSON", actions.download_address("comparisons", f"{comparison.run_id}.json"))
-        if st.button(tr("Open the run"), key="open-hybrid", icon=":material/monitoring:"):
+        if st.button("Open the run", key="open-hybrid", icon=":material/monitoring:"):
             actions.open_run(comparison.run_id)
-        if st.button(tr("All comparisons"), key="all-comparisons", icon=":material/list:", type="tertiary"):
+        if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):
             st.query_params.pop("run", None)
             st.rerun()
 
@@ -111,36 +110,34 @@ def _waiting(view: RunView) -> None:
     if view.state in ENDED:
         return
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-arm-{view.mode}"):
-        place = tr("position {place} in the queue", place=view.queue_position) if view.queue_position else ""
+        place = f"position {view.queue_position} in the queue" if view.queue_position else ""
         line = f"{markup.arm_badge(view.mode)}{markup.state_badge(view.state)}{markup.faint(place)}"
         st.html(f'<div class="u-line">{line}</div><div class="u-gap">{markup.bar(view.progress, view.mode)}</div>')
         if arms.is_baseline(view):
-            actions.state_buttons(
-                view.run_id, tr("the {mode} baseline", mode=tr(view.mode)), arms.fitting(view).actions
-            )
+            actions.state_buttons(view.run_id, f"the {view.mode} baseline", arms.fitting(view).actions)
 
 
 def _charts(views: Mapping[Mode, RunView]) -> None:
     if not any(submodel.loss.x for view in views.values() for submodel in view.submodels):
-        st.html(markup.small(tr(wording.NO_CURVES)))
+        st.html(markup.small(wording.NO_CURVES))
         return
     with st.container(horizontal=True, vertical_alignment="center", key="section-curves"):
-        st.html(markup.section(tr("Curves"), tr(CURVES_HELP)))
+        st.html(markup.section("Curves", CURVES_HELP))
         key, more = "compare-quantity", "collapsed"
         quantity = frame.segments(
-            tr("Quantity"), QUANTITIES, QUANTITIES[0], key, lambda one: tr(one.capitalize()), label_visibility=more
+            "Quantity", QUANTITIES, QUANTITIES[0], key, lambda one: one.capitalize(), label_visibility=more
         )
     charts.of_comparison(views["hybrid"], arms_of(views), lambda: charts_of(views, (quantity,)), quantity)
 
 
 def _details(comparison: Comparison, hybrid: RunView) -> None:
-    *shown, spec = st.tabs([tr(tab) for tab in TABS], key="compare-tabs", on_change="rerun")
+    *shown, spec = st.tabs(list(TABS), key="compare-tabs", on_change="rerun")
     for tab, table in zip(shown, (tables.submodels, tables.weights, tables.environment), strict=True):
         if tab.open:
             tab.html(table(comparison))
     if spec.open:
         with spec:
-            st.markdown(tr("Save the spec as `spec.json`, then compare in a terminal:"))
+            st.markdown("Save the spec as `spec.json`, then compare in a terminal:")
             st.code("unifiednn compare spec.json --html report.html", language="bash")
             st.code(json.dumps(hybrid.spec, indent=2), language="json", height=320)
 

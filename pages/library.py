@@ -6,7 +6,6 @@ from typing import Literal
 import streamlit as st
 
 from pages._ui import actions, drafts, file_pick, frame, preview, shelves, uploads
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.views import markup
 from unifiednn_core.views.library import ShelvedFile
@@ -32,8 +31,8 @@ def main() -> None:
     held = library.shelf()
     actions.show_refusals()
     shelves.draw_dialogs(held)
-    st.html(markup.title(tr("Library"), markup.note(tr(STORED))) + shelves.quota(library.quota()))
-    models, data, checkpoints, done = st.tabs([tr(tab) for tab in TABS], key="library-tabs")
+    st.html(markup.title("Library", markup.note(STORED)) + shelves.quota(library.quota()))
+    models, data, checkpoints, done = st.tabs(list(TABS), key="library-tabs")
     with models:
         uploads.prepare_panel()
         _files([one for one in held if one.file.kind in ("model", "weights")], "model", uploads.MODEL_SUFFIXES)
@@ -47,13 +46,13 @@ def main() -> None:
         added = [one for one in held if one.file.kind == "checkpoint"]
         _files(added, "checkpoint", uploads.CHECKPOINT_SUFFIXES)
         if _any("checkpoint"):
-            st.html(markup.section(tr("Of runs on this server"), tr("the newest of each sub-model")))
+            st.html(markup.section("Of runs on this server", "the newest of each sub-model"))
             shelves.kept("checkpoint", "checkpoint", key="kept-checkpoints")
     with done:
         if _any("model"):
             shelves.kept("model", "trained model", key="trained")
         else:
-            st.html(markup.empty(tr("No trained models yet"), tr(NO_TRAINED)))
+            st.html(markup.empty("No trained models yet", NO_TRAINED))
 
 
 def _any(what: Literal["model", "checkpoint"]) -> bool:
@@ -62,13 +61,13 @@ def _any(what: Literal["model", "checkpoint"]) -> bool:
 
 def _files(files: Sequence[ShelvedFile], thing: str, suffixes: tuple[str, ...]) -> None:
     key = thing.replace(" ", "-")
-    label = tr(ADD[thing], suffixes=", ".join(f".{suffix}" for suffix in suffixes))
+    label = ADD[thing].format(suffixes=", ".join(f".{suffix}" for suffix in suffixes))
     imported = uploads.upload(label, suffixes, key=f"library-{key}")
     if imported is not None:
         st.rerun()
     if not files:
         demo = "" if thing == "checkpoint" else f"demo-{key}"
-        actions.empty_page(tr(NONE[thing]), tr(EMPTY[thing]), demo, "secondary")
+        actions.empty_page(NONE[thing], EMPTY[thing], demo, "secondary")
         return
     shelves.files(files, thing, key=f"shelf-{key}")
 
@@ -77,7 +76,7 @@ def _look(files: Sequence[FileView]) -> None:
     """Draw the preview of one data set, and the button that splits it."""
     known, labels = {drafts.reference(file): file for file in files}, file_pick.labels(files)
     with st.container(horizontal=True, vertical_alignment="bottom", key="look"):
-        chosen = st.selectbox(tr("Preview"), list(known), format_func=labels.__getitem__, key="look-pick", width=420)
+        chosen = st.selectbox("Preview", list(known), format_func=labels.__getitem__, key="look-pick", width=420)
         if file_pick.draw_split(known[chosen]) is not None:
             st.rerun()
     st.html(preview.panel(known[chosen]))
@@ -85,8 +84,8 @@ def _look(files: Sequence[FileView]) -> None:
 
 def _tokenizers(files: Sequence[FileView]) -> None:
     """Draw the tokenizers of texts, folded away, with a place for another one."""
-    with st.expander(tr("Tokenizers of texts"), icon=":material/text_fields:", key="tokenizers"):
-        imported = uploads.upload(tr("Add a tokenizer.json"), uploads.TOKENIZER_SUFFIXES, key="library-tokenizer")
+    with st.expander("Tokenizers of texts", icon=":material/text_fields:", key="tokenizers"):
+        imported = uploads.upload("Add a tokenizer.json", uploads.TOKENIZER_SUFFIXES, key="library-tokenizer")
         if imported is not None:
             st.rerun()
         for file in files:

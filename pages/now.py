@@ -19,7 +19,6 @@ from pages._ui import (
     signed_in,
     submodels,
 )
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import attention, markup, wording
@@ -84,8 +83,8 @@ def _hybrids() -> tuple[ListedHybrid, ...]:
 
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="now-head"):
-        note = f"{_counts(active, queued)} · {tr('data as of {moment}', moment=frame.clock())}"
-        st.html(markup.title(tr("Now"), markup.note(note)))
+        note = f"{_counts(active, queued)} · data as of {frame.clock()}"
+        st.html(markup.title("Now", markup.note(note)))
         actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
 
@@ -97,7 +96,7 @@ def _missing_protections() -> None:
 
 
 def _build_button(key: str, type: Literal["primary", "secondary"] = "secondary") -> None:
-    if signed_in.may("submit") and st.button(tr("Build a hybrid"), key=key, type=type, icon=":material/add:"):
+    if signed_in.may("submit") and st.button("Build a hybrid", key=key, type=type, icon=":material/add:"):
         st.switch_page(actions.BUILD_PAGE)
 
 
@@ -108,7 +107,7 @@ def _counts(active: Sequence[RunView], queued: Sequence[RunView]) -> str:
         (paused, "{count} paused"),
         (len(queued), "{count} waiting"),
     )
-    return ", ".join(tr(words, count=count) for count, words in counts if count) or tr("nothing is training")
+    return ", ".join(words.format(count=count) for count, words in counts if count) or "nothing is training"
 
 
 # -- failures
@@ -119,20 +118,20 @@ def _failures(found: Sequence[Failure]) -> None:
     for failure in found[:MOST_FAILURES]:
         key = f"{failure.run_id}-{failure.name}"
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{key}"):
-            new = f'<span class="u-new">{markup.text(tr("New"))}</span>' if failure.is_new else ""
-            where = "" if failure.name == failure.run_name else tr("in {name}", name=failure.run_name)
+            new = f'<span class="u-new">{markup.text("New")}</span>' if failure.is_new else ""
+            where = "" if failure.name == failure.run_name else f"in {failure.run_name}"
             words = f'<b class="u-failure" title="{markup.text(failure.cause)}">{markup.text(failure.sentence)}</b>'
             aside = markup.faint(" · ".join(filter(None, (where, frame.ago(failure.at_s)))))
             st.html(f'<div class="u-fail" role="status">{markup.icon("error")}<div>{words}{new}{aside}</div></div>')
-            if st.button(tr("Open"), key=f"open-failed-{key}", icon=":material/open_in_new:"):
+            if st.button("Open", key=f"open-failed-{key}", icon=":material/open_in_new:"):
                 _see(failure, dismiss=False)
                 actions.open_run(failure.run_id)
             with st.container(key=f"icons-failed-{key}", width=44):
-                if actions.icon_button(tr("Dismiss"), "close", f"dismiss-{key}"):
+                if actions.icon_button("Dismiss", "close", f"dismiss-{key}"):
                     _see(failure, dismiss=True)
                     st.rerun()
     if len(found) > MOST_FAILURES:
-        st.html(markup.small(tr("{count} more failures below, in the list of runs.", count=len(found) - MOST_FAILURES)))
+        st.html(markup.small(f"{len(found) - MOST_FAILURES} more failures below, in the list of runs."))
 
 
 def _see(failure: Failure, *, dismiss: bool) -> None:
@@ -144,9 +143,9 @@ def _see(failure: Failure, *, dismiss: bool) -> None:
 
 def _training(active: Sequence[RunView], hybrids: Sequence[ListedHybrid], runs: Sequence[RunView]) -> None:
     if not active:
-        st.html(markup.small(tr(NOTHING_RUNS)))
+        st.html(markup.small(NOTHING_RUNS))
         if words := next(filter(None, (arms.saved_text(run.fingerprint, runs) for run in runs)), ""):
-            st.html(markup.quiet("balance", tr("Last verdict: {words}.", words=words)))
+            st.html(markup.quiet("balance", f"Last verdict: {words}."))
         return
     shared = [hybrid for hybrid in hybrids if hybrid.shared]
     for hybrid in shared:
@@ -170,31 +169,29 @@ def _active_card(
             name = markup.text(run.name)
             st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{beside}</div>')
             actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
-            if st.button(tr("Open"), key=f"open-{run.run_id}", type=look, icon=":material/monitoring:"):
+            if st.button("Open", key=f"open-{run.run_id}", type=look, icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
         if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(run.heartbeat_age_s)))
+            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(run.heartbeat_age_s)))
         st.html(_figures(run, ends, memory_bytes, saved) + "".join(submodels.mini(part, run) for part in run.submodels))
 
 
 def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, saved: str) -> str:
     """Progress, end, memory and the reason of the turn, as HTML."""
-    when = frame.estimate(None, ends) or tr("the end is not known yet")
-    reason = run.now_reason or tr(wording.STATES[run.state].sentence)
+    when = frame.estimate(None, ends) or "the end is not known yet"
+    reason = run.now_reason or wording.STATES[run.state].sentence
     if run.state is State.PAUSED:
-        when, reason, memory_bytes = tr("paused: it holds no device"), tr(wording.STATES[run.state].sentence), None
-    spent = "" if run.elapsed_s is None else tr("{time} so far", time=duration_text(run.elapsed_s))
+        when, reason, memory_bytes = "paused: it holds no device", wording.STATES[run.state].sentence, None
+    spent = "" if run.elapsed_s is None else f"{duration_text(run.elapsed_s)} so far"
     first = f'<b>{percent_text(run.progress)}</b><span class="u-ends">{markup.text(when)}</span>{markup.faint(spent)}'
     facts = [wording.device_text(run.device)]
     if memory_bytes is not None:
-        facts.append(
-            tr("{now} now, peak {peak}", now=memory_text(memory_bytes), peak=memory_text(run.peak_memory_bytes))
-        )
+        facts.append(f"{memory_text(memory_bytes)} now, peak {memory_text(run.peak_memory_bytes)}")
     elif run.peak_memory_bytes is not None:
-        facts.append(tr("peak {size}", size=memory_text(run.peak_memory_bytes)))
+        facts.append(f"peak {memory_text(run.peak_memory_bytes)}")
     if saved:
-        facts.append(tr("last time {words}", words=saved))
-    bar = markup.bar(run.progress, tr("Progress of {name}", name=run.name))
+        facts.append(f"last time {saved}")
+    bar = markup.bar(run.progress, f"Progress of {run.name}")
     second = f"<b>{markup.text(reason)}</b>{markup.faint(' · '.join(facts))}"
     return f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
 
@@ -206,7 +203,7 @@ def _queue(queued: Sequence[RunView], line: Sequence[LineEntry], hybrids: Sequen
     if not queued:
         return
     known: Mapping[str, RunView] = {run.run_id: run for run in queued}
-    st.html(markup.section(tr("Queue"), wording.count_text(len(queued), "run")))
+    st.html(markup.section("Queue", wording.count_text(len(queued), "run")))
     if held := line_rows.holders(hybrids):  # Streamlit takes no empty HTML
         st.html(held)
     line_rows.draw([entry for entry in line if entry.run_id in known], known, key="queue")
@@ -218,8 +215,8 @@ def _queue(queued: Sequence[RunView], line: Sequence[LineEntry], hybrids: Sequen
 
 def _recent(ended: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="section-recent"):
-        st.html(markup.section(tr("Recent runs")), width="content")
-        st.page_link(actions.RUN_PAGE, label=tr("All runs"), icon=":material/list:")
+        st.html(markup.section("Recent runs"), width="content")
+        st.page_link(actions.RUN_PAGE, label="All runs", icon=":material/list:")
     run_lists.draw_runs(ended, key="recent", heads=True)
 
 
@@ -227,31 +224,31 @@ def _recent(ended: Sequence[RunView]) -> None:
 
 
 def _welcome(cards: Sequence[DeviceCard]) -> None:
-    st.html(markup.title(tr("Now")))
-    with actions.empty_page(tr(BENEFIT), tr(PROMISE), "demo-empty"):
+    st.html(markup.title("Now"))
+    with actions.empty_page(BENEFIT, PROMISE, "demo-empty"):
         _build_button("build-empty")
     with st.container(key="now-welcome"):
         st.html(_picture(attention.shipped_saving()))
-        st.html(markup.small(tr(actions.DEMO_HELP)))
+        st.html(markup.small(actions.DEMO_HELP))
         if cards:
             device_card.draw(cards)
 
 
 def _picture(saving: Saving) -> str:
     """Two pairs of bars: memory and time of a hybrid beside those of plain PyTorch."""
-    rows = [(tr("Memory"), saving.hybrid_bytes, saving.baseline_bytes, memory_text)]
+    rows = [("Memory", saving.hybrid_bytes, saving.baseline_bytes, memory_text)]
     pairs = "".join(_pair(label, ours, theirs, words(ours), words(theirs)) for label, ours, theirs, words in rows)
     if saving.hybrid_s and saving.baseline_s:
         ours_s, theirs_s = saving.hybrid_s, saving.baseline_s
-        pairs += _pair(tr("Time"), ours_s, theirs_s, duration_text(ours_s), duration_text(theirs_s))
-    head = tr("{count} networks at once, measured", count=saving.networks)
-    foot = markup.small(tr("Source: {file}. The weights are the same, bit for bit.", file=saving.source))
+        pairs += _pair("Time", ours_s, theirs_s, duration_text(ours_s), duration_text(theirs_s))
+    head = f"{saving.networks} networks at once, measured"
+    foot = markup.small(f"Source: {saving.source}. The weights are the same, bit for bit.")
     return f'<section class="u-picture"><h3>{markup.text(head)}</h3>{pairs}{foot}</section>'
 
 
 def _pair(label: str, ours: float, theirs: float, ours_text: str, theirs_text: str) -> str:
     most = max(ours, theirs)
-    lines = ((tr("One hybrid"), ours, ours_text, "u-ours"), (tr("Plain PyTorch"), theirs, theirs_text, "u-theirs"))
+    lines = (("One hybrid", ours, ours_text, "u-ours"), ("Plain PyTorch", theirs, theirs_text, "u-theirs"))
     bars = "".join(
         f'<span>{markup.text(name)}</span><i class="{looks}" style="width:{100 * value / most:.1f}%"></i>'
         f"<b>{markup.text(words)}</b>"

@@ -11,7 +11,6 @@ import streamlit as st
 
 from pages._ui import actions, charts, device_card, fleet_panel, frame, host_rows, hybrid_card, line_rows, run_form
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import MOST_LANES
@@ -51,20 +50,20 @@ def draw(_live: bool) -> None:
     line, hybrids = service.queue.line(), service.queue.hybrids()
     devices, pooling = service.devices.devices(), service.queue.pooling()
     actions.show_refusals()
-    note = f"{tr('One queue for all devices.')} · {tr('data as of {moment}', moment=frame.clock())}"
-    st.html(markup.title(tr("Queue"), markup.note(note)))
+    note = f"One queue for all devices. · data as of {frame.clock()}"
+    st.html(markup.title("Queue", markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
     hosts = service.devices.hosts()
     host_rows.draw(hosts)
     parking = {name for host in hosts if host.state == "parking" for name in host.devices}
-    st.html(markup.section(tr("Devices"), wording.count_text(len(devices), "device")))
+    st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
     _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids, parking)
-    st.html(markup.section(tr("Training"), wording.count_text(len(hybrids), "hybrid")))
+    st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
-        st.html(markup.small(tr(NOTHING_TRAINS)))
+        st.html(markup.small(NOTHING_TRAINS))
     for hybrid in hybrids:
         hybrid_card.draw(hybrid, key="queue")
-    st.html(markup.section(tr("Queue"), tr("the first starts first; move what is urgent")))
+    st.html(markup.section("Queue", "the first starts first; move what is urgent"))
     _line(line)
 
 
@@ -76,14 +75,14 @@ def _facts(
     members = sum(len(hybrid.members) for hybrid in hybrids)
     ready = sum(device.state == "ready" for device in devices)
     used = sum(hybrid.memory_bytes or 0 for hybrid in hybrids)
-    behind = tr("nobody") if oldest is None else tr("the first came {ago}", ago=frame.ago(oldest))
-    where = tr("in {hybrids}", hybrids=wording.count_text(len(hybrids), "hybrid"))
+    behind = "nobody" if oldest is None else f"the first came {frame.ago(oldest)}"
+    where = f"in {wording.count_text(len(hybrids), 'hybrid')}"
     return [
-        markup.Fact(tr("Waiting"), str(waiting), markup.text(behind)),
-        markup.Fact(tr("Training"), str(members), markup.text(where)),
-        markup.Fact(tr("Devices"), tr("{ready} of {count}", ready=ready, count=len(devices)), tr("ready")),
-        markup.Fact(tr("Memory"), memory_text(used), tr("of all hybrids now")),
-        markup.Fact(tr("Mode"), tr(pooling.mode.capitalize()), markup.text(tr(MODES[pooling.mode])), wide=True),
+        markup.Fact("Waiting", str(waiting), markup.text(behind)),
+        markup.Fact("Training", str(members), markup.text(where)),
+        markup.Fact("Devices", f"{ready} of {len(devices)}", "ready"),
+        markup.Fact("Memory", memory_text(used), "of all hybrids now"),
+        markup.Fact("Mode", pooling.mode.capitalize(), markup.text(MODES[pooling.mode]), wide=True),
     ]
 
 
@@ -106,15 +105,15 @@ def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid 
     kind = markup.text(device.kind)
     name = f'<b>{markup.text(device.name)}</b><span class="u-under u-clip" title="{kind}">{kind}</span>'
     icon, colour, sentence = STATES[device.state]
-    state = markup.badge(tr(device.state.capitalize()), icon, colour, tr(sentence))
-    who = "" if device.state == "away" else tr("free")
+    state = markup.badge(device.state.capitalize(), icon, colour, sentence)
+    who = "" if device.state == "away" else "free"
     if hybrid is not None:
         ends = attention.ends_of(hybrid)
         who = attention.holder_text(hybrid, None if ends is None else frame.clock_at(ends))
-    memory = markup.faint(tr("memory not available"))
+    memory = markup.faint("memory not available")
     if card is not None and card.used_bytes is not None:
         memory = f"{device_card.memory_bar(card)}{markup.faint(device_text.memory(card))}"
-    limit = "" if device.limit_bytes is None else tr("limit {size}", size=memory_text(device.limit_bytes))
+    limit = "" if device.limit_bytes is None else f"limit {memory_text(device.limit_bytes)}"
     total = f"{markup.text(memory_text(device.total_bytes))}<span class='u-under'>{markup.text(limit)}</span>"
     return markup.cells("u-brief u-device", (name, state, markup.text(who), memory, total))
 
@@ -126,7 +125,7 @@ def _device_button(device: ListedDevice) -> None:
 
 def _line(line: Sequence[LineEntry]) -> None:
     if not line:
-        st.html(markup.small(tr(NOTHING_WAITS)))
+        st.html(markup.small(NOTHING_WAITS))
         return
     runs = {run.run_id: run for run in frame.service().runs.current(within_s=frame.RECENT_S)}
     line_rows.draw(line, runs, key="line")
@@ -135,24 +134,24 @@ def _line(line: Sequence[LineEntry]) -> None:
 def _settings() -> None:
     desk = frame.service().queue
     known = desk.pooling()
-    st.html(markup.section(tr("How submissions become hybrids"), tr(MODE_HELP)))
+    st.html(markup.section("How submissions become hybrids", MODE_HELP))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        mode = frame.segments(tr("Mode"), list(MODES), known.mode, "pool-mode", lambda one: tr(one.capitalize()))
-        st.html(markup.small(tr(MODES[mode])))
+        mode = frame.segments("Mode", list(MODES), known.mode, "pool-mode", lambda one: one.capitalize())
+        st.html(markup.small(MODES[mode]))
         given: dict[str, object] = {"mode": mode}
         if mode == "gathered":
             one, two = st.columns(2)
-            given["gather_n"] = one.number_input(tr("Submissions"), 1, 1000, known.gather_n, key="pool-count")
+            given["gather_n"] = one.number_input("Submissions", 1, 1000, known.gather_n, key="pool-count")
             given["gather_s"] = two.number_input(
-                tr("or after (s)"), 0.0, 86_400.0, known.gather_s, 10.0, "%g", key="pool-after"
+                "or after (s)", 0.0, 86_400.0, known.gather_s, 10.0, "%g", key="pool-after"
             )
         given["policy"] = run_form.policy(known.hybrid.policy.model_dump(), key="pool-policy")
         limits = ["auto", *range(1, MOST_LANES + 1)]
         with st.columns(2)[0]:
             at = limits.index(known.hybrid.lanes)
-            given["lanes"] = st.selectbox(tr("Lanes"), limits, at, key="pool-lanes", help=tr(run_form.LANES_HELP))
-        if st.button(tr("Save"), key="pool-save", icon=":material/check:", type="primary"):
+            given["lanes"] = st.selectbox("Lanes", limits, at, key="pool-lanes", help=run_form.LANES_HELP)
+        if st.button("Save", key="pool-save", icon=":material/check:", type="primary"):
             _attempt(lambda: desk.set_pooling(known.changed(**given)))
     with right:
         _limits()
@@ -163,13 +162,13 @@ def _limits() -> None:
     devices = {device.name: device for device in desk.devices()}
     if not devices:
         return
-    name = st.selectbox(tr("Limit the memory of"), list(devices), key="limit-device")
+    name = st.selectbox("Limit the memory of", list(devices), key="limit-device")
     known = devices[name].limit_bytes
     shown = None if known is None else known / GIB
     typed = st.number_input(
-        tr("Limit (GiB)"), 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder=tr("all"), help=tr(LIMIT_HELP)
+        "Limit (GiB)", 0.0, None, shown, 1.0, "%g", key=f"limit-{name}", placeholder="all", help=LIMIT_HELP
     )
-    if st.button(tr("Set limit"), key="limit-save", icon=":material/check:"):
+    if st.button("Set limit", key="limit-save", icon=":material/check:"):
         limit_bytes = known if typed == shown else None if typed is None else round(typed * GIB)
         _attempt(lambda: desk.limit_device(name, limit_bytes))
 
@@ -188,12 +187,12 @@ def _one(hybrid_id: str, _live: bool) -> None:
     try:
         found = frame.service().queue.hybrid(hybrid_id)
     except NotFound as error:
-        st.html(markup.notice("red", "error", tr("No such hybrid"), str(error)))
+        st.html(markup.notice("red", "error", "No such hybrid", str(error)))
         found = None
     with st.container(horizontal=True, vertical_alignment="center"):
-        name = tr("Hybrid") if found is None else found.view.name
-        st.html(markup.title(name, markup.note(f"{hybrid_id} · {tr('data as of {moment}', moment=frame.clock())}")))
-        if st.button(tr("All devices"), key="all-devices", icon=":material/list:", type="tertiary"):
+        name = "Hybrid" if found is None else found.view.name
+        st.html(markup.title(name, markup.note(f"{hybrid_id} · data as of {frame.clock()}")))
+        if st.button("All devices", key="all-devices", icon=":material/list:", type="tertiary"):
             st.query_params.pop("hybrid", None)
             st.rerun()
     if found is not None:

@@ -22,7 +22,6 @@ from pages._ui import (
     submodels,
 )
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.report import cards
@@ -48,8 +47,8 @@ def main() -> None:
         if st.session_state.pop(DELETING, None) == run_id:  # from its own page
             _leave()
         else:
-            message = tr("There is no run '{run_id}'.", run_id=run_id)
-            st.html(markup.notice("red", "error", tr("No such run"), message, tr("Choose one below.")))
+            message = f"There is no run '{run_id}'."
+            st.html(markup.notice("red", "error", "No such run", message, "Choose one below."))
     focus.draw()
     dialogs.draw_all()
     run_table.draw_deletion()
@@ -120,10 +119,10 @@ def _icon(mark: str) -> str:
 
 def _head(view: RunView, live: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="run-head"):
-        rhythm = tr("live") if live else tr("no longer updated")
-        beside = tr("{way} · data as of {time}, {rhythm}", way=arms.way_text(view), time=frame.clock(), rhythm=rhythm)
+        rhythm = "live" if live else "no longer updated"
+        beside = f"{arms.way_text(view)} · data as of {frame.clock()}, {rhythm}"
         done = f'<span class="u-done">{100 * view.progress:.0f} %</span>'
-        bar = markup.bar(view.progress, tr("Progress of the run"))
+        bar = markup.bar(view.progress, "Progress of the run")
         badges = (arms.badge(view), markup.run_badge(view), done, markup.note(beside), bar)
         st.html(markup.title(view.name, *badges))
         with st.container(horizontal=True, wrap=False, width="content", key="run-actions"):
@@ -137,11 +136,9 @@ def _head_actions(view: RunView) -> None:
     baseline = arms.is_baseline(view)
     if view.state in ENDED and not baseline:
         results.download_all(view)
-    if (view.state in ENDED or baseline) and st.button(
-        tr("Compare"), key="open-compare-head", icon=":material/balance:"
-    ):
+    if (view.state in ENDED or baseline) and st.button("Compare", key="open-compare-head", icon=":material/balance:"):
         st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-    if dialogs.is_open(view) and not baseline and st.button(tr("Adjust"), key="adjust", icon=":material/tune:"):
+    if dialogs.is_open(view) and not baseline and st.button("Adjust", key="adjust", icon=":material/tune:"):
         actions.open_dialog("adjust", view.run_id)
         st.rerun()
     if view.state in ENDED and not baseline:
@@ -152,13 +149,13 @@ def _head_actions(view: RunView) -> None:
 def _menu(view: RunView) -> None:
     choices: dict[str, Callable[[], None]] = {}
     if Event.SAVE in view.actions:
-        choices[tr("Save now")] = partial(actions.carry_out, Event.SAVE, view.run_id, None)
-    choices[tr("All runs")] = _leave
+        choices["Save now"] = partial(actions.carry_out, Event.SAVE, view.run_id, None)
+    choices["All runs"] = _leave
     if view.state in ENDED and signed_in.may("delete_run"):
-        choices[tr("Delete…")] = partial(_ask_to_delete, view.run_id)
-    icon, tip = ":material/more_vert:", tr("More actions")
+        choices["Delete…"] = partial(_ask_to_delete, view.run_id)
+    icon, tip = ":material/more_vert:", "More actions"
     with st.container(key="icons-run-menu", width="content"):
-        asked = st.menu_button(tr("More actions"), list(choices), key="run-menu", icon=icon, help=tip, type="tertiary")
+        asked = st.menu_button("More actions", list(choices), key="run-menu", icon=icon, help=tip, type="tertiary")
     if asked is not None and asked in choices:
         choices[asked]()
         st.rerun()
@@ -176,27 +173,27 @@ def _leave() -> None:
 def _section(view: RunView) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="section-submodels"):
         if arms.is_baseline(view):
-            st.html(markup.section(tr("Sub-models"), tr("one process each")))
+            st.html(markup.section("Sub-models", "one process each"))
             return
-        st.html(markup.section(tr("Sub-models"), _kept(view)))
-        label, key, icon = tr("Add a sub-model"), "add-submodel", ":material/add:"
+        st.html(markup.section("Sub-models", _kept(view)))
+        label, key, icon = "Add a sub-model", "add-submodel", ":material/add:"
         adds = dialogs.is_open(view) and not view.shared
-        if adds and st.button(label, key=key, icon=icon, type="tertiary", help=tr(wording.ADD_HELP)):
+        if adds and st.button(label, key=key, icon=icon, type="tertiary", help=wording.ADD_HELP):
             actions.open_dialog("add", view.run_id)
             st.rerun()
 
 
 def _kept(view: RunView) -> str:
-    return tr(SHARES) if view.shared else wording.kept_text(view.checkpoint_text, view.recovery)
+    return SHARES if view.shared else wording.kept_text(view.checkpoint_text, view.recovery)
 
 
 def _sweeps(view: RunView) -> None:
     numbers = {part.name: part.number for part in view.submodels}
     for sweep, rows in sweep_rows(view).items():
-        looks = {tr("Sub-model"): lambda name: markup.signed_name(numbers[str(name)], str(name))}
-        heading, count = tr("Sweep {name}", name=sweep), wording.count_text(len(rows), "member")
-        st.html(markup.section(heading, tr("{count}, best first", count=count)))
-        st.html(markup.table(heading, ({tr(head): value for head, value in row.items()} for row in rows), looks))
+        looks = {"Sub-model": lambda name: markup.signed_name(numbers[str(name)], str(name))}
+        heading, count = f"Sweep {sweep}", wording.count_text(len(rows), "member")
+        st.html(markup.section(heading, f"{count}, best first"))
+        st.html(markup.table(heading, rows, looks))
 
 
 if __name__ == "__main__":

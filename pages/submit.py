@@ -6,7 +6,6 @@ import streamlit as st
 
 from pages._ui import actions, draft_list, drafts, frame, launch, run_form, run_lists, signed_in, submodel_form
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
@@ -46,15 +45,15 @@ def main() -> None:
     with head:
         st.html(
             markup.title(
-                tr("Submit a network"),
-                markup.note(tr(PROMISE) if spec else tr("Not ready to submit: {missing}", missing=missing)),
+                "Submit a network",
+                markup.note(PROMISE if spec else f"Not ready to submit: {missing}"),
             )
         )
         tip = wording.plain(missing) if missing else None
         icon: Any = ":material/send:"
         if st.session_state[_SUBMISSION][0]:
-            draft_list.link("submit", tr("New draft"), draft_list.NEW)
-        pressed = st.button(tr("Submit"), key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
+            draft_list.link("submit", "New draft", draft_list.NEW)
+        pressed = st.button("Submit", key="start", type="primary", icon=icon, disabled=spec is None, help=tip)
     mended = None
     if spec is not None:
         with warned:
@@ -75,7 +74,7 @@ def _document(entered: drafts.Document, run: drafts.Document) -> drafts.Document
 
 def _missing(entered: drafts.Document) -> str:
     """What is still to be chosen, as a sentence; empty if nothing."""
-    wanted = (("model", tr("Choose or upload a model.")), ("train_data", tr("Choose or upload training data.")))
+    wanted = (("model", "Choose or upload a model."), ("train_data", "Choose or upload training data."))
     unapplied = submodel_form.findings_of(entered, (), key=_key())
     absent = next((words for entry, words in wanted if not entered.get(entry)), "")
     return absent or (unapplied[0].message if unapplied else "")
@@ -87,8 +86,8 @@ def _device(known: str) -> str:
     at = options.index(known)
     with st.columns(3)[0]:
         chosen = st.selectbox(
-            tr("Device"), options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
-            key=f"{_key()}-device", help=tr(DEVICE_HELP),
+            "Device", options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
+            key=f"{_key()}-device", help=DEVICE_HELP,
         )  # fmt: skip
     return str(chosen)
 
@@ -147,15 +146,15 @@ def _whole(entered: drafts.Document) -> drafts.Document:
 
 
 def _conflict(entered: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", tr("Changed in another tab"), tr(draft_list.CONFLICT)))
+    st.html(markup.notice("orange", "tab", "Changed in another tab", draft_list.CONFLICT))
     draft_id, seed, *_ = st.session_state[_SUBMISSION]
     with st.container(horizontal=True):
-        if st.button(tr("Overwrite"), key="conflict-overwrite", icon=":material/save:"):
+        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
             del st.session_state[_CONFLICT]
             frame.service().library.save_draft(whole := _whole(entered), draft_id)
             st.session_state[_SUBMISSION] = (draft_id, seed, entered, drafts.revision(whole))
             st.rerun()
-        draft_list.link("submit", tr("Load the other version"), draft_id)
+        draft_list.link("submit", "Load the other version", draft_id)
 
 
 def _submit(spec: RunSpec, *, anyway: bool) -> None:
@@ -172,7 +171,7 @@ def _own() -> None:
     """What waits or trains already."""
     going = [run for run in frame.service().runs.current() if run.shared and run.state not in ENDED]
     if going:
-        st.html(markup.section(tr("Queued and training"), wording.count_text(len(going), "submission")))
+        st.html(markup.section("Queued and training", wording.count_text(len(going), "submission")))
         run_lists.draw_runs(going, key="going")
 
 

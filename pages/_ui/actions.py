@@ -11,7 +11,6 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages._ui import focus, frame, signed_in
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Tell
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import BASELINES
@@ -44,7 +43,7 @@ def show_error(error: UnifiedNNError) -> None:
     if isinstance(error, BadInput):
         st.html(markup.findings(error.findings))
     else:
-        st.html(markup.notice("red", "error", tr("Request failed"), str(error)))
+        st.html(markup.notice("red", "error", "Request failed", str(error)))
 
 
 def state_buttons(
@@ -60,9 +59,9 @@ def state_buttons(
         verb, icon = wording.VERBS[event]
         key = f"{event}-{run_id}-{submodel or ''}"
         if look == "icon":
-            pressed = icon_button(tr(f"{verb} {{name}}", name=wording.plain(submodel or run_name)), icon, key)
+            pressed = icon_button(f"{verb} {wording.plain(submodel or run_name)}", icon, key)
         else:
-            pressed = st.button(tr(verb), key=key, icon=f":material/{icon}:", type=look)
+            pressed = st.button(verb, key=key, icon=f":material/{icon}:", type=look)
         if pressed and event is Event.STOP:
             open_dialog("stop", run_id, submodel)
         elif pressed:
@@ -82,8 +81,8 @@ def drain_button(
     """Draw the button that drains a device or a host, or uses it again; nothing in other states."""
     shown = wording.plain(name)
     buttons = {
-        "ready": (tr("Drain {name}", name=shown), "output", "drain", drain),
-        "draining": (tr("Use {name} again", name=shown), "play_arrow", "ready", ready),
+        "ready": (f"Drain {shown}", "output", "drain", drain),
+        "draining": (f"Use {shown} again", "play_arrow", "ready", ready),
     }
     if state not in buttons:
         return
@@ -114,9 +113,9 @@ def demo_button(key: str, look: Literal["primary", "secondary"] = "primary") -> 
     if not signed_in.may("submit"):
         return
     place, icon = st.empty(), ":material/play_circle:"
-    if not place.button(tr("Try the demo"), key=key, type=look, icon=icon, help=tr(DEMO_HELP)):
+    if not place.button("Try the demo", key=key, type=look, icon=icon, help=DEMO_HELP):
         return
-    _busy(place, tr("Preparing the samples…"))
+    _busy(place, "Preparing the samples…")
     try:
         spec = frame.service().library.prepare_samples()
         run_id = frame.service().runs.submit(
@@ -149,7 +148,7 @@ def empty_page(
 @contextmanager
 def checking() -> Iterator[Tell]:
     """Draw a spinner as long as the block runs, and under it what the check does now."""
-    with st.spinner(tr("Checking models and data…")):
+    with st.spinner("Checking models and data…"):
         place = st.empty()
         yield lambda progress: place.html(markup.faint(progress.line))
     place.empty()

@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import drafts
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choice import Argument, Choice, shown
 from unifiednn_core.views import markup
 
@@ -19,7 +18,7 @@ def choose(column: Any, label: str, table: Mapping[str, Choice], name: str, key:
     index = names.index(name) if name in names else 0
     with column:
         chosen = str(st.selectbox(label, names, index=index, key=key, format_func=lambda one: title(one, table[one])))
-        st.html(markup.small(tr(table[chosen].help)))
+        st.html(markup.small(table[chosen].help))
     return chosen
 
 
@@ -32,9 +31,7 @@ def folded(choice: Choice, known: Mapping[str, Any], key: str, *, opened: bool =
     """Draw the fields of a choice in an expander, which is open if one is filled or needed; returns the filled ones."""
     if not choice.arguments:
         return {}
-    with st.expander(
-        tr("Arguments of {name}", name=choice.torch_class), expanded=opened or bool(known or choice.required)
-    ):
+    with st.expander(f"Arguments of {choice.torch_class}", expanded=opened or bool(known or choice.required)):
         return fields(choice.arguments, known, key)
 
 
@@ -50,10 +47,8 @@ def fields(arguments: Sequence[Argument], known: Mapping[str, Any], key: str) ->
 
 
 def _field(argument: Argument, known: Mapping[str, Any], key: str) -> Any:
-    label = tr("{name} (needed)", name=argument.name) if argument.required else argument.name
-    default = (
-        "" if argument.required else tr("default {value}", value=shown(argument.default).replace("null", tr("none")))
-    )
+    label = f"{argument.name} (needed)" if argument.required else argument.name
+    default = "" if argument.required else f"default {shown(argument.default).replace('null', 'none')}"
     takes = f"{argument.takes[0].upper()}{argument.takes[1:]}."
     value = known.get(argument.name)
     choices: tuple[object, ...] = (True, False) if argument.kind == "flag" else argument.options

@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, frame, signed_in
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
@@ -51,16 +50,14 @@ def fitting(view: RunView) -> RunView:
 
 def badge(view: RunView) -> str:
     """Badge of a baseline as HTML; empty for a hybrid."""
-    return (
-        markup.arm_badge(view.mode, tr("{mode} baseline", mode=tr(view.mode.capitalize()))) if is_baseline(view) else ""
-    )
+    return markup.arm_badge(view.mode, f"{view.mode.capitalize()} baseline") if is_baseline(view) else ""
 
 
 def way_text(view: RunView) -> str:
     """How a run trains: the policy of its own hybrid, in shared ones, or the processes of a baseline."""
     if view.shared:
-        return tr(SHARED)
-    return tr(HOW[view.mode]) if is_baseline(view) else view.policy_text
+        return SHARED
+    return HOW[view.mode] if is_baseline(view) else view.policy_text
 
 
 def newest(runs: Sequence[RunView]) -> dict[Mode, RunView]:
@@ -115,15 +112,15 @@ def draw_row(view: RunView, found: Mapping[Mode, RunView]) -> bool:
     states = "".join(_state(run, view) for run in found.values())
     changed = _service().why_no_baseline(view.run_id) if _missing(found) else None
     impossible = no_baseline_text(view.state, None) or (changed or "")
-    words = impossible or tr("No baseline yet. Run one to see what merging saves.")
+    words = impossible or "No baseline yet. Run one to see what merging saves."
     line = f'<div class="u-line u-arms">{states}</div>' if found else markup.small(words)
     key = f"arms-shown-{view.run_id}"
     with st.container(horizontal=True, vertical_alignment="center", key="section-arms"):
-        st.html(markup.section(tr("Against plain PyTorch")) + line)
+        st.html(markup.section("Against plain PyTorch") + line)
         live = view.state not in ENDED
-        if found and live and st.button(tr("Compare"), key="open-compare", icon=":material/balance:"):
+        if found and live and st.button("Compare", key="open-compare", icon=":material/balance:"):
             st.switch_page(actions.COMPARE_PAGE, query_params={"run": view.run_id})
-        label, tip = tr("Baselines in the charts"), tr(OVERLAY_HELP)
+        label, tip = "Baselines in the charts", OVERLAY_HELP
         if found:
             shown = st.toggle(label, True, key, help=tip)
         else:  # a switch of its own, because one that is off and one that cannot be used look alike
@@ -144,9 +141,9 @@ def _state(run: RunView, view: RunView) -> str:
     if run.state in ENDED:
         reused = run.ended_at_s is not None and run.ended_at_s <= view.created_at_s
         age = frame.ago(run.ended_at_s)
-        words = tr("reused, from {age}", age=age) if reused else age
+        words = f"reused, from {age}" if reused else age
     elif run.state is State.QUEUED:
-        words = tr("waits for {what}", what=run.waits_for or tr("the device"))
+        words = f"waits for {run.waits_for or 'the device'}"
     else:
         words = percent_text(run.progress)
     badges = markup.arm_badge(run.mode) + markup.state_badge(run.state)
@@ -163,9 +160,9 @@ def missing_buttons(view: RunView, found: Mapping[Mode, RunView], changed: str |
     changed = changed or _service().why_no_baseline(view.run_id)
     for mode in BASELINES:
         reason = no_baseline_text(view.state, found[mode].state if mode in found else None) or changed
-        tip = reason or tr("Trains the same sub-models by {way}. It starts when a device is free.", way=tr(HOW[mode]))
+        tip = reason or f"Trains the same sub-models by {HOW[mode]}. It starts when a device is free."
         key, icon = f"baseline-{mode}-{view.run_id}", ":material/playlist_play:"
-        label = tr("Run {mode}", mode=tr(mode))
+        label = f"Run {mode}"
         if st.button(label, key=key, icon=icon, disabled=bool(reason), help=tip):
             actions.attempt(partial(_service().start_baseline, view.run_id, mode))
             st.rerun()
@@ -175,10 +172,10 @@ def no_baseline_text(hybrid: State, baseline: State | None) -> str:
     """Why a baseline of a hybrid cannot be started now; empty if it can."""
     if baseline is not None and (baseline is State.COMPLETED or baseline not in ENDED):
         reasons = {State.QUEUED: "It waits for the device.", State.COMPLETED: "It has completed."}
-        return tr(reasons.get(baseline, "It is running."))
+        return reasons.get(baseline, "It is running.")
     if hybrid is State.STOPPED:
-        return tr("This run was stopped; it cannot be compared.")
-    return tr("This run failed; it cannot be compared.") if hybrid is State.FAILED else ""
+        return "This run was stopped; it cannot be compared."
+    return "This run failed; it cannot be compared." if hybrid is State.FAILED else ""
 
 
 def choice_of(modes: tuple[Mode, ...]) -> str:
@@ -217,9 +214,7 @@ def _saved_text(run_id: str, equal: Sequence[object], person: tuple[str, str] | 
 def baselines_text(found: Mapping[Mode, RunView]) -> str:
     """Which baselines a hybrid has, on one line."""
     words = {
-        mode: tr("{mode} done", mode=tr(mode))
-        if run.state is State.COMPLETED
-        else f"{tr(mode)} {tr(wording.STATES[run.state].label).lower()}"
+        mode: f"{mode} done" if run.state is State.COMPLETED else f"{mode} {wording.STATES[run.state].label.lower()}"
         for mode, run in found.items()
     }
-    return ", ".join(words[mode] for mode in BASELINES if mode in words) or tr("no baseline yet")
+    return ", ".join(words[mode] for mode in BASELINES if mode in words) or "no baseline yet"

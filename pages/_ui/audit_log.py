@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from pages._ui import frame, pager
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup, wording
 
 ROWS = 50
@@ -17,13 +16,11 @@ def draw() -> None:
     desk = frame.service().people
     people, actions_known = desk.audited_names()
     with st.container(horizontal=True, vertical_alignment="bottom", key="audit-filters"):
-        text = st.text_input(tr("Search"), key="audit-text", placeholder=tr("person, action, subject"), width=260)
-        person = st.selectbox(tr("Person"), people, None, key="audit-person", placeholder=tr("everybody"), width=240)
-        action = st.selectbox(
-            tr("Action"), actions_known, None, _plain, "audit-action", placeholder=tr("all"), width=220
-        )
+        text = st.text_input("Search", key="audit-text", placeholder="person, action, subject", width=260)
+        person = st.selectbox("Person", people, None, key="audit-person", placeholder="everybody", width=240)
+        action = st.selectbox("Action", actions_known, None, _plain, "audit-action", placeholder="all", width=220)
         asked = {"text": text.strip(), "person": person or "", "action": action or ""}
-        tip, icon = tr("All lines that match, with times in UTC."), ":material/download:"
+        tip, icon = "All lines that match, with times in UTC.", ":material/download:"
         st.download_button(
             "CSV", lambda: desk.audit_csv(**asked), "audit.csv", "text/csv", "audit-csv", tip, "ignore", icon=icon
         )
@@ -34,15 +31,15 @@ def draw() -> None:
     page = min(pager.page_of(KEY), max(0, (total - 1) // ROWS))
     lines = desk.audit(ROWS, skip=page * ROWS, **asked)
     if not lines:
-        st.html(markup.empty(tr("No line matches"), tr("Change the search or the filters.")))
+        st.html(markup.empty("No line matches", "Change the search or the filters."))
         return
     table = (
-        {tr("Time"): moment(line.at_s), tr("Person"): line.person, tr("Role"): line.role}
-        | {tr("Action"): _plain(line.action), tr("Subject"): line.subject or "-", tr("Outcome"): line.outcome}
+        {"Time": moment(line.at_s), "Person": line.person, "Role": line.role}
+        | {"Action": _plain(line.action), "Subject": line.subject or "-", "Outcome": line.outcome}
         for line in lines
     )
-    looks = {tr("Time"): markup.faint, tr("Person"): markup.bold}
-    caption = tr("Newest first, {count}", count=wording.count_text(total, "line"))
+    looks = {"Time": markup.faint, "Person": markup.bold}
+    caption = f"Newest first, {wording.count_text(total, 'line')}"
     st.html(f'<div class="u-log">{markup.table(caption, table, looks)}</div>')
     pager.draw(page, total, ROWS, key=KEY)
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import streamlit as st
 
 from pages._ui import actions, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.views import certificate, markup, wording
 from unifiednn_core.views.runs import RunView, SubModelView
@@ -44,23 +43,21 @@ def draw(view: RunView) -> None:
     _failures(view, broken)
     for part in view.submodels:
         if part.certificate is not None and not part.certificate.holds:
-            heading = tr("{name}: the certificate does not hold", name=part.name)
+            heading = f"{part.name}: the certificate does not hold"
             told = " ".join((certificate.headline(part.certificate), *part.certificate.findings))
-            st.html(markup.notice("red", "gpp_bad", heading, told, tr("Do not use this file; keep it and tell us.")))
+            st.html(markup.notice("red", "gpp_bad", heading, told, "Do not use this file; keep it and tell us."))
     age_s = view.heartbeat_age_s
     if view.state not in ENDED and age_s is not None and age_s > wording.STALE_AFTER_S:
-        st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(age_s)))
+        st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(age_s)))
     words = wording.state_words(view.state)
     if view.state in (State.INTERRUPTED, State.FAILED):
         _end(view, told=bool(broken))
     elif view.state in WAITING:
         st.html(markup.notice(words.colour, words.icon, words.label, _waits(view)))
     if view.kinds:
-        kinds = tr(
-            "It was trained on {count} kinds of device, which round differently: {kinds}.",
-            count=len(view.kinds), kinds="; ".join(view.kinds),
-        )  # fmt: skip
-        st.html(markup.notice("orange", "warning", tr("Not the bits of one device"), kinds))
+        kinds = f"It was trained on {len(view.kinds)} kinds of device, which round differently: "
+        kinds += f"{'; '.join(view.kinds)}."
+        st.html(markup.notice("orange", "warning", "Not the bits of one device", kinds))
     redone_steps = sum(submodel.redone_steps for submodel in view.submodels)
     recovered = wording.recovered_text(view.recoveries, redone_steps, ended=view.state in ENDED)
     if quiet := waiting(view) + (markup.quiet("history", recovered) if recovered else ""):
@@ -73,7 +70,7 @@ def _failures(view: RunView, broken: Sequence[SubModelView]) -> None:
     for submodel in broken[:SHOWN_FAILURES]:
         failure_panel(view.run_id, submodel, primary=looks)
     if more := broken[SHOWN_FAILURES:]:
-        with st.expander(tr("{count} more failed", count=len(more)), icon=":material/error:"):
+        with st.expander(f"{len(more)} more failed", icon=":material/error:"):
             for submodel in more:
                 failure_panel(view.run_id, submodel, primary=False)
 
@@ -88,22 +85,22 @@ def _end(view: RunView, *, told: bool) -> None:
     with st.container(key="panel-interrupted" if view.state is State.INTERRUPTED else None):
         st.html(markup.notice("red", words.icon, words.label, cause, remedy))
         if allowed:
-            st.html(markup.small(tr(RESUME_RUN)))
+            st.html(markup.small(RESUME_RUN))
             actions.state_buttons(view.run_id, view.name, allowed, look="primary")
 
 
 def _waits(view: RunView) -> str:
     """What a run waits for, where it is in line, and when it starts."""
     if view.state is State.PAUSED:
-        return tr(PAUSED_RUN)
+        return PAUSED_RUN
     sentences = [wording.state_words(view.state).sentence]
     if view.state is State.QUEUED:
         if view.waits_for:
-            sentences = [tr("It waits for {what}.", what=view.waits_for.rstrip("."))]
+            sentences = [f"It waits for {view.waits_for.rstrip('.')}."]
         if view.queue_position:
-            sentences.append(tr("Position {place} in the queue.", place=view.queue_position))
+            sentences.append(f"Position {view.queue_position} in the queue.")
         if when := frame.estimate(view.starts_in_s, view.ends_in_s):
-            sentences.append(tr("It {when}, if nobody comes before it.", when=when))
+            sentences.append(f"It {when}, if nobody comes before it.")
     return " ".join(sentences)
 
 
@@ -128,7 +125,7 @@ def is_broken(submodel: SubModelView) -> bool:
 
 def failure_panel(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
     """Draw cause, remedy and possible retries of a sub-model; `primary` is the look of the suggested one."""
-    label = tr("Results in doubt") if submodel.in_doubt else wording.state_words(submodel.state).label
+    label = "Results in doubt" if submodel.in_doubt else wording.state_words(submodel.state).label
     with st.container(key=f"panel-{submodel.name}"):
         st.html(markup.notice("red", "error", f"{submodel.name}: {label}", submodel.cause or "", submodel.remedy or ""))
         if Event.RETRY in submodel.actions:
@@ -139,17 +136,17 @@ def _retries(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
     ways = offers(submodel)
     fresh = f"fresh-{run_id}-{submodel.name}"
     step = submodel.checkpoint_step
-    start = tr("It starts from the beginning.")
+    start = "It starts from the beginning."
     if step is not None:
-        start = tr("It continues from its checkpoint at step {step}.", step=f"{step:,}")
+        start = f"It continues from its checkpoint at step {step:,}."
     from_start = bool(st.session_state.get(fresh))
     start = "" if from_start else start
-    st.html(markup.small(f"{tr(ways[0].label)}: {ways[0].sentence} {start}"))
+    st.html(markup.small(f"{ways[0].label}: {ways[0].sentence} {start}"))
     with st.container(horizontal=True, vertical_alignment="center"):
         for way in ways:
             look: Literal["primary", "secondary"] = "primary" if primary and way is ways[0] else "secondary"
             key, tip = f"retry-{way.kind}-{run_id}-{submodel.name}", f"{way.sentence} {start}"
-            if st.button(tr(way.label), key=key, type=look, icon=":material/replay:", help=tip):
+            if st.button(way.label, key=key, type=look, icon=":material/replay:", help=tip):
                 settings: dict[str, Any] = {
                     "learning_rate": way.learning_rate,
                     "batch_split": way.batch_split,
@@ -158,23 +155,21 @@ def _retries(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
                 actions.attempt(partial(frame.service().runs.retry, run_id, submodel.name, **settings))
                 st.rerun()
         if step is not None:
-            st.checkbox(tr("From the start"), key=fresh, help=tr("Ignore the checkpoint and train from the beginning."))
+            st.checkbox("From the start", key=fresh, help="Ignore the checkpoint and train from the beginning.")
 
 
 def offers(submodel: SubModelView) -> tuple[Retry, ...]:
     """Ways to retry this sub-model, the suggested one first."""
     parts, rate, ways = submodel.batch_split, submodel.learning_rate, []
     if submodel.batch_size is None or 2 * parts <= submodel.batch_size:
-        before = tr("instead of {parts}", parts=parts) if parts > 1 else ""
-        sentence = tr("Each batch passes through in {parts} parts {before}, which needs less memory.",
-                      parts=2 * parts, before=before).replace(" ,", ",")  # fmt: skip
+        before = f" instead of {parts}" if parts > 1 else ""
+        sentence = f"Each batch passes through in {2 * parts} parts{before}, which needs less memory."
         ways.append(Retry("split", SPLIT, sentence, batch_split=2 * parts))
     if rate is not None:
         smaller = float(f"{rate / 10:.12g}")  # without the rounding error of the division
-        sentence = tr("Continues with learning rate {smaller} instead of {rate}.",
-                      smaller=f"{smaller:.6g}", rate=f"{rate:.6g}")  # fmt: skip
+        sentence = f"Continues with learning rate {smaller:.6g} instead of {rate:.6g}."
         ways.append(Retry("rate", "Retry with learning rate /10", sentence, learning_rate=smaller))
-    ways.append(Retry("plain", "Retry", tr("Same settings.")))
+    ways.append(Retry("plain", "Retry", "Same settings."))
     wanted = suggested(submodel)
     return tuple(sorted(ways, key=lambda way: way.kind != wanted))
 

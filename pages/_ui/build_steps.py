@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from pages._ui import drafts, launch, run_form
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.views import markup, wording
 
@@ -30,17 +29,17 @@ def steps(
     listed = drafts.submodels(draft)
     of_submodels = [one for one in findings if one.field.partition(".")[0] == "submodels"]
     of_run = [one for one in findings if one not in of_submodels]
-    lacks = tr("Add the first network.") if not listed else tr(of_submodels[0].message) if of_submodels else ""
-    lacks = tr(OPEN_FORM) if editing else lacks
+    lacks = "Add the first network." if not listed else of_submodels[0].message if of_submodels else ""
+    lacks = OPEN_FORM if editing else lacks
     ready = not lacks and not of_run
     checked = ready and report is not None and not any(one.severity == "error" for one in report.findings)
     policy = wording.title(str((draft.get("policy") or {}).get("name", "")))
-    start = "" if not ready else tr("ready") if checked else tr("ready, checks first")
+    start = "" if not ready else "ready" if checked else "ready, checks first"
     return (
-        BuildStep(tr("Sub-models"), SUBMODELS, not lacks, lacks or wording.count_text(len(listed), "sub-model")),
-        BuildStep(tr("Run"), run_form.SECTION, not of_run, of_run[0].message if of_run else policy),
-        BuildStep(tr("Check"), launch.SECTION, checked, launch.check_words(report)),
-        BuildStep(tr("Start training"), None, False, start),
+        BuildStep("Sub-models", SUBMODELS, not lacks, lacks or wording.count_text(len(listed), "sub-model")),
+        BuildStep("Run", run_form.SECTION, not of_run, of_run[0].message if of_run else policy),
+        BuildStep("Check", launch.SECTION, checked, launch.check_words(report)),
+        BuildStep("Start training", None, False, start),
     )
 
 
@@ -48,12 +47,12 @@ def as_html(found: Sequence[BuildStep]) -> str:
     """The steps side by side; the first that is not done is the present one."""
     now = next((place for place, step in enumerate(found) if not step.done), None)
     items = "".join(_item(place, step, is_now=place == now) for place, step in enumerate(found))
-    return f'<ol class="u-steps" aria-label="{markup.text(tr("Steps"))}">{items}</ol>'
+    return f'<ol class="u-steps" aria-label="{markup.text("Steps")}">{items}</ol>'
 
 
 def _item(place: int, step: BuildStep, *, is_now: bool) -> str:
     mark = (
-        f'<span role="img" aria-label="{markup.text(tr("done"))}">{markup.icon("check")}</span>'
+        f'<span role="img" aria-label="{markup.text("done")}">{markup.icon("check")}</span>'
         if step.done
         else str(place + 1)
     )

@@ -13,7 +13,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import signed_in
-from unifiednn_core.base.texts import current_language, tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup, report, wording
 from unifiednn_core.views.figures import board
@@ -31,7 +30,7 @@ KEPT_S = 5.0
 def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
     """Loss and accuracy with the baselines' dashed over them, schedule and memory."""
     if not any(submodel.loss.x for submodel in view.submodels):
-        st.html(markup.small(tr(wording.NO_CURVES)))
+        st.html(markup.small(wording.NO_CURVES))
         return
     _draw(view, baselines, lambda: board.of_run(view, baselines))
     notes = [markup.quiet("info", note) for note in view.memory_notes]
@@ -42,7 +41,7 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> None:
 def of_hybrid(view: RunView) -> None:
     """Turns and memory of a hybrid with all its members."""
     if not view.schedule and not view.memory.x:
-        st.html(markup.small(tr(wording.NO_CURVES)))
+        st.html(markup.small(wording.NO_CURVES))
         return
     _draw(view, (), lambda: board.of_hybrid(view), kind="hybrid")
 
@@ -75,7 +74,7 @@ def _draw(
     audience = None if person is None else (person.id if person.sees_only_own else person.role)
     arms = tuple((arm.run_id, _beat(arm)) for arm in (*baselines, *sides))
     made = _packed(
-        (kind, view.run_id, audience, current_language(), _beat(view), arms),
+        (kind, view.run_id, audience, _beat(view), arms),
         lambda: board.packed(board.document(view, charts(), baselines)),
     )
     _component()(data=made, key=f"charts-{kind}", height="content")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
 from unifiednn_core.views import device_text, markup
 from unifiednn_core.views.devices import DeviceCard, OtherProcess
@@ -28,7 +27,7 @@ def draw_small(cards: Sequence[DeviceCard]) -> None:
     if not cards:
         return
     more = len(cards) - MOST_SMALL
-    rest = markup.small(tr("{count} more", count=more)) if more > 0 else ""
+    rest = markup.small(f"{more} more") if more > 0 else ""
     st.html("".join(map(_small, cards[:MOST_SMALL])) + rest)
 
 
@@ -46,7 +45,7 @@ def memory_bar(card: DeviceCard) -> str:
         return ""
     own = card.used_bytes if card.own_bytes is None else min(card.own_bytes, card.used_bytes)
     parts = ((own, OWN), (card.used_bytes - own, OTHERS))
-    label = tr("Memory of {name}", name=card.name)
+    label = f"Memory of {card.name}"
     return markup.parts_bar([(size / card.total_bytes, colour) for size, colour in parts], label)
 
 
@@ -57,15 +56,15 @@ def _card(card: DeviceCard) -> str:
     words = markup.small(device_text.memory(card))
     busy, memory = card.over_time.utilisation, card.over_time.memory
     cells = [
-        _figure(tr("Memory"), total, memory_bar(card), words, looks="u-dev-memory"),
-        _figure(tr("Memory in use"), _used(card), _curve(card, tr("Memory in use"), memory)),
-        _figure(tr("Busy"), device_text.share(card.utilisation), _curve(card, tr("Busy"), busy)),
-        _figure(tr("Temperature"), device_text.temperature(card.temperature_c)),
-        _figure(tr("Load"), device_text.load(card.load))
+        _figure("Memory", total, memory_bar(card), words, looks="u-dev-memory"),
+        _figure("Memory in use", _used(card), _curve(card, "Memory in use", memory)),
+        _figure("Busy", device_text.share(card.utilisation), _curve(card, "Busy", busy)),
+        _figure("Temperature", device_text.temperature(card.temperature_c)),
+        _figure("Load", device_text.load(card.load))
         if card.type == "cpu"
-        else _figure(tr("Power"), device_text.power(card.power_w)),
+        else _figure("Power", device_text.power(card.power_w)),
     ]
-    label = markup.text(tr("Device {name}", name=card.name))
+    label = markup.text(f"Device {card.name}")
     return f'<section class="u-dev" aria-label="{label}">{name}{"".join(cells)}{_processes(card.others)}</section>'
 
 
@@ -75,7 +74,7 @@ def _used(card: DeviceCard) -> str:
 
 
 def _figure(label: str, value: str, *more: str, looks: str = "") -> str:
-    faint = ' class="u-faint"' if value == tr(NOT_AVAILABLE) else ""
+    faint = ' class="u-faint"' if value == NOT_AVAILABLE else ""
     head = f'<span class="u-dev-label">{markup.text(label)}</span><b{faint}>{markup.text(value)}</b>'
     return f'<div class="u-dev-cell {looks}"><span class="u-line">{head}</span>{"".join(more)}</div>'
 
@@ -88,12 +87,12 @@ def _processes(others: Sequence[OtherProcess]) -> str:
     """Processes that are none of ours, as a line each."""
     if not others:
         return ""
-    unknown = tr("unknown")
+    unknown = "unknown"
     rows = "".join(
         markup.cells("u-dev-process", (markup.text(one.user or unknown), markup.mono(one.name or unknown),
                                        markup.faint(f"PID {one.pid}"), markup.text(device_text.used_by(one))))
         for one in others[:MOST_PROCESSES]
     )  # fmt: skip
     more = len(others) - MOST_PROCESSES
-    rest = markup.small(tr("{count} more", count=more)) if more > 0 else ""
-    return f'<div class="u-dev-others"><span class="u-dev-label">{markup.text(tr("Others"))}</span>{rows}{rest}</div>'
+    rest = markup.small(f"{more} more") if more > 0 else ""
+    return f'<div class="u-dev-others"><span class="u-dev-label">{markup.text("Others")}</span>{rows}{rest}</div>'

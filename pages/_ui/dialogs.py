@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, arms, banners, drafts, forecast_panel, frame, run_form, submodel_form
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import PolicySpec
@@ -54,30 +53,30 @@ def draw_all() -> None:
     if asked is None:
         return
     view = frame.service().runs.observe(asked.run_id)
-    stops = tr("Stop baseline?") if arms.is_baseline(view) else tr("Stop training?")
+    stops = "Stop baseline?" if arms.is_baseline(view) else "Stop training?"
     name = wording.plain(view.name)
     titles: dict[str, tuple[str, Literal["small", "medium", "large"], Callable[[actions.Dialog], None]]] = {
         "stop": (stops, "small", partial(_stop, view=view)),
-        "discard": (tr("Discard training?"), "small", partial(_discard, view=view)),
-        "add": (tr("Add a sub-model to {name}", name=name), "large", _add),
-        "adjust": (tr("Adjust {name}", name=name), "large", _adjust),
+        "discard": ("Discard training?", "small", partial(_discard, view=view)),
+        "add": (f"Add a sub-model to {name}", "large", _add),
+        "adjust": (f"Adjust {name}", "large", _adjust),
     }
     title, width, draw = titles[asked.kind]
-    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(frame.in_language(draw))(asked)
+    st.dialog(title, width=width, on_dismiss=actions.close_dialog)(draw)(asked)
 
 
 def _stop(asked: actions.Dialog, view: RunView) -> None:
     what, baseline = asked.submodel or view.name, arms.is_baseline(view)
     if baseline:
-        survives, no, yes = STOP_BASELINE, tr("Keep it running"), tr("Stop the baseline")
+        survives, no, yes = STOP_BASELINE, "Keep it running", "Stop the baseline"
     else:
         survives = STOP_SUBMODEL if asked.submodel else STOP_RUN
-        no, yes = tr("Keep training"), tr("Stop and keep results")
-    st.html(f"<p>{markup.bold(what)}: {markup.text(tr(survives))}</p>")
+        no, yes = "Keep training", "Stop and keep results"
+    st.html(f"<p>{markup.bold(what)}: {markup.text(survives)}</p>")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button(no, key="stop-no"):
             _close()
-        if not baseline and st.button(tr("Discard…"), key="stop-discard", help=tr("End it and keep nothing.")):
+        if not baseline and st.button("Discard…", key="stop-discard", help="End it and keep nothing."):
             actions.open_dialog("discard", asked.run_id, asked.submodel)
             st.rerun()
         if st.button(yes, key="stop-yes", type="primary", icon=":material/stop:"):
@@ -86,15 +85,13 @@ def _stop(asked: actions.Dialog, view: RunView) -> None:
 
 def _discard(asked: actions.Dialog, view: RunView) -> None:
     what, lost = asked.submodel or view.name, DISCARD_SUBMODEL if asked.submodel else DISCARD_RUN
-    st.html(f"<p>{markup.bold(what)}: {markup.text(tr(lost))}</p>")
-    typed = st.text_input(
-        tr("Type its name to confirm: {name}", name=wording.plain(what)), key=f"discard-name-{asked.number}"
-    )
+    st.html(f"<p>{markup.bold(what)}: {markup.text(lost)}</p>")
+    typed = st.text_input(f"Type its name to confirm: {wording.plain(what)}", key=f"discard-name-{asked.number}")
     icon, wrong = ":material/delete_forever:", typed != what
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(tr("Keep training"), key="discard-no"):
+        if st.button("Keep training", key="discard-no"):
             _close()
-        if st.button(tr("Discard"), key="discard-yes", type="primary", icon=icon, disabled=wrong):
+        if st.button("Discard", key="discard-yes", type="primary", icon=icon, disabled=wrong):
             _end(Event.DISCARD, asked)
 
 
@@ -111,12 +108,12 @@ def _close() -> None:
 def _add(asked: actions.Dialog) -> None:
     view = frame.service().runs.observe(asked.run_id)
     key, taken = f"add{asked.number}", [submodel.name for submodel in view.submodels]
-    st.html(markup.small(tr(wording.ADD_HELP)))
+    st.html(markup.small(wording.ADD_HELP))
     entered = submodel_form.submodel_form({}, taken, key=key)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(tr("Cancel"), key="add-cancel"):
+        if st.button("Cancel", key="add-cancel"):
             _close()
-        words = tr("Add anyway") if st.session_state.get(f"{key}-warned") == entered else tr("Add to the run")
+        words = "Add anyway" if st.session_state.get(f"{key}-warned") == entered else "Add to the run"
         pressed = st.button(words, key="add-save", type="primary", icon=":material/add:")
     if pressed:
         _submit(asked.run_id, entered, taken, key=key)
@@ -134,7 +131,7 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
     try:
         if found or spec is None:
             raise BadInput(found)
-        with st.spinner(tr("Checking model and data…")):
+        with st.spinner("Checking model and data…"):
             frame.service().runs.add_submodel(run_id, spec.submodels[0], on_warnings=on_warnings)
     except BadInput as error:
         submodel_form.tell(error.findings, key=key)
@@ -148,14 +145,14 @@ def _submit(run_id: str, entered: drafts.Document, taken: list[str], *, key: str
 def _adjust(asked: actions.Dialog) -> None:
     view = frame.service().runs.observe(asked.run_id)
     if not is_open(view):
-        st.html(markup.faint(tr("This run has ended; nothing is left to adjust.")))
+        st.html(markup.faint("This run has ended; nothing is left to adjust."))
         return
-    st.html(markup.small(tr(EDITS_HELP)))
-    parts = {tr("Sub-models"): _adjust_submodels}
+    st.html(markup.small(EDITS_HELP))
+    parts = {"Sub-models": _adjust_submodels}
     if not view.shared:  # the policy of shared hybrids is the operator's
-        parts[tr("Policy")] = _adjust_policy
+        parts["Policy"] = _adjust_policy
     if any(map(has_devices, view.submodels)):
-        parts[tr("Logical devices")] = _adjust_devices
+        parts["Logical devices"] = _adjust_devices
     tabs = st.tabs(list(parts), key=f"adjust-tabs-{asked.number}")
     for tab, (at, draw) in zip(tabs, enumerate(parts.values()), strict=True):
         with tab:
@@ -170,7 +167,7 @@ def _adjust_policy(view: RunView, *, key: str) -> None:
     wanted = PolicySpec.model_validate(run_form.policy(known.model_dump(), key=key))
     if wanted != known:
         _foresee(partial(frame.service().runs.forecast_change, view.run_id, RunChange(policy=wanted)))
-    if _apply_button(tr("Apply policy"), f"{key}-apply", off=wanted == known):
+    if _apply_button("Apply policy", f"{key}-apply", off=wanted == known):
         _carry_out([partial(frame.service().runs.set_policy, view.run_id, wanted)])
 
 
@@ -199,19 +196,19 @@ def _adjust_submodels(view: RunView, *, key: str) -> None:
         asked = RunChange(priorities=new_priorities, epochs=new_epochs, order=names or ())
         _foresee(partial(runs.forecast_change, view.run_id, asked))
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if _apply_button(tr("Apply order"), f"{key}-apply-order", off=order == known, help=tr(ORDER_HELP)):
+        if _apply_button("Apply order", f"{key}-apply-order", off=order == known, help=ORDER_HELP):
             names = whole_order([submodel.name for submodel in view.submodels], order)
             _carry_out([partial(runs.reorder, view.run_id, names)])
-        if _apply_button(tr("Apply priorities"), f"{key}-apply-priorities", off=not new_priorities):
+        if _apply_button("Apply priorities", f"{key}-apply-priorities", off=not new_priorities):
             _carry_out([partial(runs.set_priority, view.run_id, *new) for new in new_priorities.items()])
-        if _apply_button(tr("Apply deadlines"), f"{key}-apply-deadlines", off=not new_deadlines):
+        if _apply_button("Apply deadlines", f"{key}-apply-deadlines", off=not new_deadlines):
             _carry_out([partial(runs.set_deadline, view.run_id, *new) for new in new_deadlines.items()])
-        if _apply_button(tr("Apply epochs"), f"{key}-apply-epochs", off=not new_epochs):
+        if _apply_button("Apply epochs", f"{key}-apply-epochs", off=not new_epochs):
             _carry_out([partial(runs.set_epochs, view.run_id, *new) for new in new_epochs.items()])
 
 
 def _adjust_devices(view: RunView, *, key: str) -> None:
-    st.html(markup.small(tr(DEVICES_HELP)))
+    st.html(markup.small(DEVICES_HELP))
     known = {one.name: one.nodes.devices for one in view.submodels if one.nodes is not None and has_devices(one)}
     typed: dict[str, int] = {}
     with st.container(key="rows-devices"):
@@ -221,23 +218,23 @@ def _adjust_devices(view: RunView, *, key: str) -> None:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-devices-{one.name}"):
                 cut = markup.text(nodes_text(one.nodes.count, one.nodes.shares))
                 st.html(f'{markup.signed_name(one.number, one.name)}<span class="u-under">{cut}</span>')
-                label = tr("Logical devices of {name}", name=wording.plain(one.name))
+                label = f"Logical devices of {wording.plain(one.name)}"
                 typed[one.name] = st.number_input(
                     label, 1, MOST_DEVICES, one.nodes.devices, key=f"{key}-{one.name}", label_visibility="collapsed",
                     width=FIELD_WIDTH_PX,
                 )  # fmt: skip
     new = changed(known, typed)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if _apply_button(tr("Apply devices"), f"{key}-apply", off=not new):
+        if _apply_button("Apply devices", f"{key}-apply", off=not new):
             _carry_out([partial(frame.service().runs.set_devices, view.run_id, *one) for one in new.items()])
 
 
 def _head() -> None:
     with st.container(horizontal=True, key="row-adjust-head"):
-        st.html(markup.small(tr("Sub-model")))
+        st.html(markup.small("Sub-model"))
         widths = {"Order": PLACE_WIDTH_PX + ICONS_WIDTH_PX}
         for word in ("Order", "Priority", "Epochs", "Deadline (s)"):
-            st.html(markup.small(tr(word)), width=widths.get(word, FIELD_WIDTH_PX))
+            st.html(markup.small(word), width=widths.get(word, FIELD_WIDTH_PX))
 
 
 def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, int, float | None]:
@@ -249,7 +246,7 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
         # A key for each place, so that a move fills the field anew.
         place_key = f"{key}-place-{place}-{name}"
         st.number_input(
-            tr("Place of {name}", name=label), 1, len(order), place, key=place_key, label_visibility="collapsed",
+            f"Place of {label}", 1, len(order), place, key=place_key, label_visibility="collapsed",
             width=PLACE_WIDTH_PX, on_change=_put, args=(f"{key}-order", place_key, order, name),
         )  # fmt: skip
         with st.container(horizontal=True, key=f"icons-adjust-{name}", width=ICONS_WIDTH_PX, wrap=False):
@@ -260,14 +257,14 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
             ):
                 off = name == (order[0] if by < 0 else order[-1])
                 click = (f"{key}-order", moved(order, name, by))
-                said = tr(verb, name=label)
+                said = verb.format(name=label)
                 actions.icon_button(said, icon, f"{key}-{icon}-{name}", disabled=off, on_click=_move, args=click)
         field = partial(st.number_input, label_visibility="collapsed", width=FIELD_WIDTH_PX)
-        priority = field(tr("Priority of {name}", name=label), value=submodel.priority, key=f"{key}-priority-{name}")
-        epochs = field(tr("Epochs of {name}", name=label), 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
+        priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
+        epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
         deadline_s = field(
-            tr("Deadline of {name}", name=label), 0.0, value=submodel.deadline_s, key=f"{key}-deadline-{name}",
-            placeholder=tr("none"),
+            f"Deadline of {label}", 0.0, value=submodel.deadline_s, key=f"{key}-deadline-{name}",
+            placeholder="none",
         )  # fmt: skip
     return int(priority), int(epochs), deadline_s or None
 

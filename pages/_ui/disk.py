@@ -6,7 +6,6 @@ import streamlit as st
 
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.retention import GIB, Retention, retention_of, shortfall
 from unifiednn_core.views import markup, wording
@@ -27,63 +26,61 @@ def draw() -> None:
 def _usage() -> None:
     use = frame.service().retention.disk_use()
     kinds = {
-        tr("Library"): use.library, tr("Trained models"): use.models, tr("Checkpoints"): use.checkpoints,
-        tr("Uploads"): use.uploads, tr("Database"): use.database, tr("Other"): use.other,
+        "Library": use.library, "Trained models": use.models, "Checkpoints": use.checkpoints,
+        "Uploads": use.uploads, "Database": use.database, "Other": use.other,
     }  # fmt: skip
     facts = [markup.Fact(name, memory_text(size)) for name, size in kinds.items()]
-    st.html(markup.section(tr("Home folder"), tr("{free} free on the disk", free=memory_text(use.free))))
-    st.html(markup.strip([markup.Fact(tr("In all"), memory_text(use.home)), *facts]))
+    st.html(markup.section("Home folder", f"{memory_text(use.free)} free on the disk"))
+    st.html(markup.strip([markup.Fact("In all", memory_text(use.home)), *facts]))
     _places()
 
 
 def _places() -> None:
     found = frame.service().retention.places()
-    rows = [(tr("Home folder"), found.home), (tr("Database"), found.database)]
+    rows = [("Home folder", found.home), ("Database", found.database)]
     if found.files:
-        rows.append((tr("Files of all hosts"), found.files))
-    table = [{tr("What"): what, tr("Where"): where} for what, where in rows]
-    st.html(markup.table(tr("Where the server keeps it"), table, {tr("What"): markup.bold, tr("Where"): markup.mono}))
+        rows.append(("Files of all hosts", found.files))
+    table = [{"What": what, "Where": where} for what, where in rows]
+    st.html(markup.table("Where the server keeps it", table, {"What": markup.bold, "Where": markup.mono}))
 
 
 def _quotas() -> None:
     service = frame.service()
     everybody = service.people.default_quota()
-    st.html(markup.section(tr("Quotas"), tr(BEYOND)))
+    st.html(markup.section("Quotas", BEYOND))
     with st.form("set-quota", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
-        person = st.text_input(
-            tr("E-mail address"), key="quota-person", placeholder=tr("everybody without a quota"), width=280
-        )
+        person = st.text_input("E-mail address", key="quota-person", placeholder="everybody without a quota", width=280)
         size = st.number_input(
             "GiB", 0.0, 1e6, 0.0 if everybody is None else everybody / GIB, 1.0, key="quota-gib", width=150,
-            help=tr("0 means no limit."),
+            help="0 means no limit.",
         )  # fmt: skip
-        if st.form_submit_button(tr("Set quota"), icon=":material/check:", key="quota-set"):
+        if st.form_submit_button("Set quota", icon=":material/check:", key="quota-set"):
             _attempt(lambda: service.people.set_quota(int(size * GIB) or None, person))
     owned = service.retention.owned()
     if not owned:
-        st.html(markup.small(tr("Nobody has files yet.")))
+        st.html(markup.small("Nobody has files yet."))
         return
     rows = [
-        {tr("Person"): one.person or tr("this computer"), tr("In all"): one.total, tr("Library"): one.library}
-        | {tr("Trained models"): one.models, tr("Newest checkpoints"): one.checkpoints, tr("Quota"): one.quota_bytes}
+        {"Person": one.person or "this computer", "In all": one.total, "Library": one.library}
+        | {"Trained models": one.models, "Newest checkpoints": one.checkpoints, "Quota": one.quota_bytes}
         for one in owned
     ]
-    sizes = [name for name in rows[0] if name != tr("Person")]
-    looks: markup.Looks = {tr("Person"): markup.bold, **dict.fromkeys(sizes, memory_text)}
-    st.html(markup.table(tr("By person"), rows, looks, right=sizes))
+    sizes = [name for name in rows[0] if name != "Person"]
+    looks: markup.Looks = {"Person": markup.bold, **dict.fromkeys(sizes, memory_text)}
+    st.html(markup.table("By person", rows, looks, right=sizes))
 
 
 def _retention() -> None:
     desk = frame.service().retention
     now = desk.retention()
-    st.html(markup.section(tr("Retention"), tr(OFF if now.is_off else ON)))
+    st.html(markup.section("Retention", (OFF if now.is_off else ON)))
     with st.form("set-retention", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
-        runs = _field(tr("Keep ended runs, days"), now.keep_runs_days, "retention-runs")
-        checkpoints = _field(tr("Keep their checkpoints, days"), now.keep_checkpoints_days, "retention-checkpoints")
-        limit = _field(tr("Home folder at most, GiB"), now.home_limit_gib, "retention-limit")
+        runs = _field("Keep ended runs, days", now.keep_runs_days, "retention-runs")
+        checkpoints = _field("Keep their checkpoints, days", now.keep_checkpoints_days, "retention-checkpoints")
+        limit = _field("Home folder at most, GiB", now.home_limit_gib, "retention-limit")
         icon = ":material/visibility:"
-        shown = st.form_submit_button(tr("Show what would go"), icon=icon, key="retention-show")
-        saved = st.form_submit_button(tr("Save"), icon=":material/check:", key="retention-save")
+        shown = st.form_submit_button("Show what would go", icon=icon, key="retention-show")
+        saved = st.form_submit_button("Save", icon=":material/check:", key="retention-save")
     asked: dict[str, object] = {
         "keep_runs_days": runs or None, "keep_checkpoints_days": checkpoints or None, "home_limit_gib": limit or None
     }  # fmt: skip
@@ -98,7 +95,7 @@ def _retention() -> None:
 
 
 def _field(label: str, value: float | None, key: str) -> float:
-    return st.number_input(label, 0.0, 1e6, value or 0.0, 1.0, key=key, width=200, help=tr("0 means no limit."))
+    return st.number_input(label, 0.0, 1e6, value or 0.0, 1.0, key=key, width=200, help="0 means no limit.")
 
 
 def _due(rules: Retention, *, tried: bool) -> None:
@@ -106,26 +103,26 @@ def _due(rules: Retention, *, tried: bool) -> None:
     desk = frame.service().retention
     due = desk.planned(rules)
     if tried:
-        st.html(markup.notice("blue", "visibility", tr("Not saved"), tr("This is what these settings would delete.")))
+        st.html(markup.notice("blue", "visibility", "Not saved", "This is what these settings would delete."))
     if rules.home_limit_gib and (said := shortfall(rules, due, desk.disk_use().home)):
-        st.html(markup.notice("orange", "warning", tr("The limit cannot be reached"), said))
+        st.html(markup.notice("orange", "warning", "The limit cannot be reached", said))
     if not due:
         if tried or not rules.is_off:
-            st.html(markup.small(tr("Nothing is due.")))
+            st.html(markup.small("Nothing is due."))
         return
     table = (
-        {tr("Run"): one.run.name, tr("Goes"): tr("the run") if one.what == "run" else tr("its checkpoints")}
-        | {tr("Ended"): frame.ago(one.run.ended_at_s), tr("Frees"): one.size_bytes, tr("Why"): one.why}
+        {"Run": one.run.name, "Goes": "the run" if one.what == "run" else "its checkpoints"}
+        | {"Ended": frame.ago(one.run.ended_at_s), "Frees": one.size_bytes, "Why": one.why}
         for one in due[:SHOWN]
     )
     freed = memory_text(sum(one.size_bytes for one in due))
-    caption = tr("Due now: {count}, {size}", count=wording.count_text(len(due), "deletion"), size=freed)
-    looks: markup.Looks = {tr("Run"): markup.bold, tr("Frees"): memory_text}
-    st.html(markup.table(caption, table, looks, right={tr("Frees")}))
+    caption = f"Due now: {wording.count_text(len(due), 'deletion')}, {freed}"
+    looks: markup.Looks = {"Run": markup.bold, "Frees": memory_text}
+    st.html(markup.table(caption, table, looks, right={"Frees"}))
     if not tried:
-        with st.popover(tr("Delete now…"), icon=":material/delete:", key="retention-now"):
-            st.html(f"<p>{markup.text(tr('This cannot be undone.'))}</p>")
-            if st.button(tr("Delete what is due"), key="retention-apply", type="primary"):
+        with st.popover("Delete now…", icon=":material/delete:", key="retention-now"):
+            st.html(f"<p>{markup.text('This cannot be undone.')}</p>")
+            if st.button("Delete what is due", key="retention-apply", type="primary"):
                 _attempt(lambda: desk.apply_retention())
 
 

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame, signed_in
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.library import DraftView
 
@@ -67,7 +66,7 @@ def draw(*, key: str, without: str | None = None, screen: Screen | None = None) 
     ]
     if not listed:
         return
-    st.html(markup.section(tr("Drafts"), tr("not started yet")))
+    st.html(markup.section("Drafts", "not started yet"))
     with st.container(key=f"rows-drafts-{key}"):
         for one in listed:
             _row(one, key)
@@ -90,14 +89,14 @@ def _row(one: DraftView, key: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-draft-{key}-{one.draft_id}"):
         # A link reloads the page, so that its fields hold the values of this draft.
         address = f"{page}?draft={quote(one.draft_id)}"
-        words = tr("Open {name}", name=one.name)
+        words = f"Open {one.name}"
         link = f'<a class="u-clip" href="{address}" target="_self" title="{markup.text(words)}"><b>'
         count = wording.count_text(one.submodels, "sub-model")
         cells = (f"{link}{markup.text(one.name)}</b></a>", count, markup.faint(frame.ago(one.changed_at_s)))
         st.html(markup.cells("u-brief u-draft", cells))
-        with st.popover(tr("Delete"), type="tertiary", key=f"draft-delete-{key}-{one.draft_id}"):
-            st.html(markup.small(tr("Its entries are lost; files stay in the library.")))
-            label = tr("Delete draft {name}", name=wording.plain(one.name))
+        with st.popover("Delete", type="tertiary", key=f"draft-delete-{key}-{one.draft_id}"):
+            st.html(markup.small("Its entries are lost; files stay in the library."))
+            label = f"Delete draft {wording.plain(one.name)}"
             if st.button(label, key=f"draft-gone-{key}-{one.draft_id}", icon=":material/delete:"):
                 frame.service().library.delete_draft(one.draft_id)
                 st.rerun()
@@ -122,8 +121,8 @@ def _last(screen: Screen) -> str | None:
 
 def _tell_gone(run_id: str | None) -> None:
     if run_id is None:
-        st.html(markup.notice("orange", "warning", tr("No such draft"), tr(GONE)))
+        st.html(markup.notice("orange", "warning", "No such draft", GONE))
         return
     with st.container(key="panel-became"):
-        st.html(markup.notice("blue", "check", tr("No such draft"), tr(SUBMITTED)))
-        st.page_link(actions.RUN_PAGE, label=tr("Open its run"), query_params={"run": run_id})
+        st.html(markup.notice("blue", "check", "No such draft", SUBMITTED))
+        st.page_link(actions.RUN_PAGE, label="Open its run", query_params={"run": run_id})

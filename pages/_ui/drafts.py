@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.spec.sweep import SWEEP
 from unifiednn_core.views.runs import FileView
@@ -189,21 +188,21 @@ def revision(document: Mapping[str, Any]) -> str:
 def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
     """One line about a sub-model: files, start and main settings. `filenames` maps references to names."""
     hyper = submodel.get("hyperparameters", {})
-    model, train = (_short(submodel.get(key) or tr("none"), filenames) for key in ("model", "train_data"))
+    model, train = (_short(submodel.get(key) or "none", filenames) for key in ("model", "train_data"))
     start = submodel.get("start_from") or {}
-    begins = " · " + tr("from {file}", file=_short(start["file"], filenames)) if start.get("file") else ""
+    begins = " · " + f"from {_short(start['file'], filenames)}" if start.get("file") else ""
     swept = submodel.get(SWEEP) or {}
     changes = submodel.get("transforms") or ()
     changed = f" · {count_text(len(changes), 'transform')}" if changes else ""
     members = ""
     if swept:
         count = prod(map(len, swept.values()))
-        members = " · " + tr("sweep of {count} over {names}", count=count, names=", ".join(swept))
+        members = " · " + f"sweep of {count} over {', '.join(swept)}"
     rate = short_number(hyper.get("learning_rate", 0.01))
-    files = tr("{model} on {data}", model=model, data=train)
-    optimizer = tr("{optimizer} at {rate}", optimizer=hyper.get("optimizer", "sgd"), rate=rate)
+    files = f"{model} on {train}"
+    optimizer = f"{hyper.get('optimizer', 'sgd')} at {rate}"
     epochs = count_text(hyper.get("epochs", 1), "epoch")
-    length = tr("{epochs} of batches of {size}", epochs=epochs, size=hyper.get("batch_size", 32))
+    length = f"{epochs} of batches of {hyper.get('batch_size', 32)}"
     return f"{files}{begins} · {optimizer} · {length}{changed}{members}"
 
 

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, background, frame, import_form, uploads
 from unifiednn_core.base.errors import BadInput, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.data.values import AS_STORED
 from unifiednn_core.views import wording
 from unifiednn_core.views.runs import FileView
@@ -33,7 +32,7 @@ class _Batch:
 
 def draw(*, key: str) -> list[Dropped]:
     """Draw the place; returns what was dropped, once, when all of it is read."""
-    label = tr("Drop models, data, a spec.json or Net.json")
+    label = "Drop models, data, a spec.json or Net.json"
     sent, on_their_way = uploads.sent_batch(label, key=key)
     batch: _Batch = st.session_state.setdefault(f"{key}-batch", _Batch())
     if new := [one for one in sent if one not in batch.seen]:
@@ -46,7 +45,7 @@ def draw(*, key: str) -> list[Dropped]:
         actions.show_error(shown)
     waiting = next((one for one in batch.reading.values() if not one.done), None)
     if waiting is not None:
-        background.draw(waiting, tr("The server reads the files. Everything else goes on."))
+        background.draw(waiting, "The server reads the files. Everything else goes on.")
     if waiting is not None or on_their_way or not batch.reading:
         return []
     found = []
@@ -59,7 +58,7 @@ def draw(*, key: str) -> list[Dropped]:
     batch.reading = {}
     if found:
         names = ", ".join(wording.plain(one.filename) for one in found)
-        st.toast(tr("Imported {name}.", name=names), icon=":material/check:")
+        st.toast(f"Imported {names}.", icon=":material/check:")
     elif batch.refused:
         st.rerun()
     return found

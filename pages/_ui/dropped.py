@@ -6,7 +6,6 @@ from typing import Any
 
 from pages._ui import drafts
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.views import fit
 from unifiednn_core.views.runs import FileView
@@ -93,9 +92,9 @@ def missing(document: Mapping[str, Any], library: Sequence[FileView]) -> tuple[F
     known = {drafts.reference(file) for file in library}
     return tuple(
         Finding(
-            severity="warning", title=tr("File not found"), field=f"submodels.{part.get('name')}.{entry}",
-            message=tr("The library has no {name}.", name=f"'{drafts.short_reference(str(part[entry]))}'"),
-            remedy=tr("Drop it here, or choose another file in the form."),
+            severity="warning", title="File not found", field=f"submodels.{part.get('name')}.{entry}",
+            message=f"The library has no '{drafts.short_reference(str(part[entry]))}'.",
+            remedy="Drop it here, or choose another file in the form.",
         )
         for part in drafts.submodels(document)
         for entry in FILES

@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, background, drafts, frame, uploads
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.views import markup, wording
@@ -57,13 +56,13 @@ def pick(
         st.session_state[f"{key}-widget"] = widget
         picked_before = st.session_state.get(last) if last and f"-pick-{wanted}" in last else None
         index = options.index(picked_before) if picked_before in options else index
-    placeholder = tr("choose from the library")
+    placeholder = "choose from the library"
     picked = st.selectbox(label, options, index, title, widget, placeholder=placeholder)
     if picked in known:
         file_facts = " · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))
         st.html(markup.small(file_facts))
         if reasons[picked]:
-            st.html(markup.quiet("warning", tr("This does not fit: {reason}.", reason=reasons[picked])))
+            st.html(markup.quiet("warning", f"This does not fit: {reasons[picked]}."))
     opened, field, status = f"{key}-popover", f"{key}-upload", st.container()
     if uploads.refused(field) and f"{key}-refused" not in st.session_state:
         st.session_state[f"{key}-refused"] = st.session_state[opened] = True  # where the reason is
@@ -72,7 +71,7 @@ def pick(
     if not uploads.refused(field):
         st.session_state.pop(f"{key}-refused", None)
     words = f"{label}: {', '.join(f'.{s}' for s in suffixes)}"
-    with st.popover(tr("Upload"), icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
+    with st.popover("Upload", icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
         file = uploads.upload(words, suffixes, key=field, status=status)
     if file is not None:
         choose(file, key=key)
@@ -101,7 +100,7 @@ def of_runs(*, key: str) -> None:
     kept = {f"{one.run_id}/{one.submodel}/{one.what}": one for one in newest}
     reading: background.Underway[FileView] | None = st.session_state.get(f"{key}-kept{uploads.READING}")
     if reading is not None and not reading.done:
-        background.draw(reading, tr("The server reads the file. Everything else goes on."))
+        background.draw(reading, "The server reads the file. Everything else goes on.")
     elif reading is not None:
         del st.session_state[f"{key}-kept{uploads.READING}"]
         try:
@@ -115,7 +114,7 @@ def of_runs(*, key: str) -> None:
     twice = Counter(labels.values())
     title = {name: text if twice[text] == 1 else f"{text} · {name}" for name, text in labels.items()}.__getitem__
     times = st.session_state.get(f"{key}-kept-times", 0)
-    label, hint = tr("Trained models and checkpoints of runs"), tr("or from a run of this server")
+    label, hint = "Trained models and checkpoints of runs", "or from a run of this server"
     picked = st.selectbox(
         label, list(kept), None, title, f"{key}-kept-{times}", placeholder=hint, label_visibility="collapsed"
     )
@@ -130,7 +129,7 @@ def of_runs(*, key: str) -> None:
 
 
 def _kept_label(one: KeptModel) -> str:
-    what = tr("trained model") if one.what == "model" else tr("checkpoint, step {step}", step=one.step)
+    what = "trained model" if one.what == "model" else f"checkpoint, step {one.step}"
     return " · ".join((one.submodel, one.run_name, what, frame.moment(one.at_s)))
 
 
@@ -170,14 +169,12 @@ def facts(file: FileView) -> tuple[str, ...]:
         _figure(known, "parameters", "weight") or _figure(known, "elements", "value"),
         _figure(known, "samples", "sample"),
         markup.shape(sides) if isinstance(sides := known.get("input_shape"), list | tuple) and sides else "",
-        tr("of {name}", name=known["submodel"]) if isinstance(known.get("submodel"), str) else "",
-        tr("step {step}", step=f"{known['step']:,}") if isinstance(known.get("step"), int) else "",
+        f"of {known['submodel']}" if isinstance(known.get("submodel"), str) else "",
+        f"step {known['step']:,}" if isinstance(known.get("step"), int) else "",
         str(known.get("optimizer") or ""),
         str(known.get("input_dtype") or ""),
         _figure(known, "classes", "class"),
-        tr("targets {kind}", kind=known["target_dtype"])
-        if known.get("classes") is None and known.get("target_dtype")
-        else "",
+        f"targets {known['target_dtype']}" if known.get("classes") is None and known.get("target_dtype") else "",
     )
     return tuple(text for text in found if text)
 
@@ -197,22 +194,22 @@ def draw_split(
 ) -> tuple[FileView, FileView] | None:
     """Draw the form behind a button; returns the parts, to train on and to test with, once they are in the library."""
     with (
-        st.popover(tr(label), icon=":material/call_split:", help=tr(SPLIT_HELP)),
+        st.popover(label, icon=":material/call_split:", help=SPLIT_HELP),
         st.form(f"{key}-{file.sha256[:12]}", border=False),
     ):
-        share = st.slider(tr("Test share"), 5, 50, 20, step=5, format="%d %%")
-        seed = st.number_input(tr("Seed"), min_value=0, max_value=2**31 - 1, value=0, step=1)
+        share = st.slider("Test share", 5, 50, 20, step=5, format="%d %%")
+        seed = st.number_input("Seed", min_value=0, max_value=2**31 - 1, value=0, step=1)
         classes = file.facts.get("classes") is not None and not file.facts.get("target_shape")
-        by_class = st.checkbox(tr("By class"), value=classes, disabled=not classes, help=tr(BY_CLASS_HELP))
-        if not st.form_submit_button(tr("Split"), type="primary"):
+        by_class = st.checkbox("By class", value=classes, disabled=not classes, help=BY_CLASS_HELP)
+        if not st.form_submit_button("Split", type="primary"):
             return None
         plan: dict[str, Any] = {"test_share": share / 100, "seed": int(seed), "by_class": by_class}
         try:
-            with st.spinner(tr("Writing the two parts…")):
+            with st.spinner("Writing the two parts…"):
                 train, test = frame.service().library.split_data(file.sha256, **plan)
         except UnifiedNNError as error:
             actions.show_error(error)
             return None
-    names = tr("{one} and {other}", one=wording.plain(train.filename), other=wording.plain(test.filename))
-    st.toast(tr("Imported {name}.", name=names), icon=":material/check:")
+    names = f"{wording.plain(train.filename)} and {wording.plain(test.filename)}"
+    st.toast(f"Imported {names}.", icon=":material/check:")
     return train, test

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame
 from unifiednn_core.base.errors import Finding, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import FileView
 
@@ -22,7 +21,7 @@ def draw(findings: Iterable[Finding], document: drafts.Document, *, key: str) ->
             continue
         with st.container(key=f"panel-fix-{one.severity}-{key}-{at}"):
             st.html(html)
-            if st.button(tr(one.fix.label), key=f"fix-{key}-{at}-{one.fix.label}", icon=":material/build:"):
+            if st.button(one.fix.label, key=f"fix-{key}-{at}-{one.fix.label}", icon=":material/build:"):
                 changed = mended(document, one)
     return changed
 
@@ -38,7 +37,7 @@ def mended(document: drafts.Document, finding: Finding) -> drafts.Document | Non
     try:
         if whole is None:
             return None
-        with st.spinner(tr("Writing the two parts…")):
+        with st.spinner("Writing the two parts…"):
             train, test = library.split_data(whole.sha256, test_share=float(finding.fix.value), **plan_of(whole))
     except UnifiedNNError as error:
         actions.show_error(error)

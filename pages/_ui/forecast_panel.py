@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages._ui import frame
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
@@ -46,23 +45,23 @@ def draw(spec: RunSpec | None, policy: str | None = None) -> None:
     if chosen is None:
         return
     numbers = {part.name: place for place, part in enumerate(spec.submodels)}
-    st.html(markup.section(tr("What each policy would do"), tr(BASES[chosen.basis])))
+    st.html(markup.section("What each policy would do", BASES[chosen.basis]))
     st.html(_policies(made, chosen))
     st.html(figures.gantt(chosen, numbers))
     if len(spec.submodels) > SHOWN_FINISHES:
-        with st.expander(tr("Finish of each sub-model"), key="forecast-finishes"):
+        with st.expander("Finish of each sub-model", key="forecast-finishes"):
             st.html(_finishes(made, numbers))
 
 
 def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
     told = figures.seconds_text(chosen)
     least = {figure: names if len(names) <= MOST_BEST else frozenset() for figure, names in best(made).items()}
-    turnaround, makespan, fairness, peak = map(tr, ("Mean turnaround", "Makespan", "Fairness", "Peak memory"))
+    turnaround, makespan, fairness, peak = ("Mean turnaround", "Makespan", "Fairness", "Peak memory")
     names = list(chosen.finish_s) if len(chosen.finish_s) <= SHOWN_FINISHES else []
     knows_peaks = any(one.peak_bytes is not None for one in made)  # only once it is checked
     columns = [f"{name} " for name in names]  # a sub-model may be named like another column
     rows = [
-        {tr("Policy"): (wording.title(one.policy), one is chosen)}
+        {"Policy": (wording.title(one.policy), one is chosen)}
         | {column: told(one.finish_s[name]) for name, column in zip(names, columns, strict=True)}
         | {
             turnaround: (told(one.mean_turnaround_s), one.policy in least["mean_turnaround_s"]),
@@ -72,31 +71,31 @@ def _policies(made: tuple[PolicyForecast, ...], chosen: PolicyForecast) -> str:
         | ({peak: (memory_text(one.peak_bytes), one.policy in least["peak_bytes"])} if knows_peaks else {})
         for one in made
     ]
-    looks: markup.Looks = {tr("Policy"): _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
-    caption = tr("Finish and figures under each policy")
-    fairness_note = markup.small(tr(FAIRNESS_HELP))
+    looks: markup.Looks = {"Policy": _chosen, **dict.fromkeys((turnaround, makespan, fairness, peak), _marked)}
+    caption = "Finish and figures under each policy"
+    fairness_note = markup.small(FAIRNESS_HELP)
     table = markup.table(caption, rows, looks, right={*columns, turnaround, makespan, fairness, peak})
     return table + fairness_note
 
 
 def _chosen(value: tuple[str, bool]) -> str:
     title, is_chosen = value
-    return f"{markup.bold(title)} {markup.faint(tr('chosen'))}" if is_chosen else markup.text(title)
+    return f"{markup.bold(title)} {markup.faint('chosen')}" if is_chosen else markup.text(title)
 
 
 def _marked(value: tuple[str, bool]) -> str:
     words, is_best = value
-    return f"{markup.faint(tr('best'))} {markup.bold(words)}" if is_best else markup.text(words)
+    return f"{markup.faint('best')} {markup.bold(words)}" if is_best else markup.text(words)
 
 
 def _finishes(made: tuple[PolicyForecast, ...], numbers: dict[str, int]) -> str:
     told, heads = figures.seconds_text(made[0]), {one.policy: wording.title(one.policy) for one in made}
     rows = [
-        {tr("Sub-model"): (numbers[name], name)} | {heads[one.policy]: told(one.finish_s[name]) for one in made}
+        {"Sub-model": (numbers[name], name)} | {heads[one.policy]: told(one.finish_s[name]) for one in made}
         for name in made[0].finish_s
     ]
-    looks: markup.Looks = {tr("Sub-model"): markup.signed}
-    return markup.table(tr("Finish under each policy"), rows, looks, right=set(heads.values()))
+    looks: markup.Looks = {"Sub-model": markup.signed}
+    return markup.table("Finish under each policy", rows, looks, right=set(heads.values()))
 
 
 def outcome(view: RunView) -> None:
@@ -105,38 +104,38 @@ def outcome(view: RunView) -> None:
     if not rows or view.forecast is None:
         return
     numbers = {part.name: part.number for part in view.submodels}
-    name, predicted, actual, off = map(tr, ("Sub-model", "Predicted", "Actual", "Prediction was"))
+    name, predicted, actual, off = ("Sub-model", "Predicted", "Actual", "Prediction was")
     table = [
         {
-            name: markup.signed_name(numbers[row.name], row.name) if row.name else markup.bold(tr("Makespan")),
+            name: markup.signed_name(numbers[row.name], row.name) if row.name else markup.bold("Makespan"),
             predicted: duration_text(row.predicted_s),
             actual: _actual(row.actual_s, row.expected_s),
             off: "-" if row.off is None else _off_text(row.off),
         }
         for row in rows
     ]
-    made = tr("made again after the last change") if view.forecast.renewed else tr(BASES[view.forecast.basis])
-    caption = tr("Seconds from the launch of the worker, simulated {how}", how=made)
-    with st.expander(tr("Predicted and actual finish"), icon=":material/timeline:", key="forecast-outcome"):
+    made = "made again after the last change" if view.forecast.renewed else BASES[view.forecast.basis]
+    caption = f"Seconds from the launch of the worker, simulated {made}"
+    with st.expander("Predicted and actual finish", icon=":material/timeline:", key="forecast-outcome"):
         st.html(markup.table(caption, table, {name: str}, right={predicted, actual, off}))
 
 
 def _actual(actual_s: float | None, expected_s: float | None) -> str:
     if actual_s is not None:
         return duration_text(actual_s)
-    return "-" if expected_s is None else tr("now about {time}", time=duration_text(expected_s))
+    return "-" if expected_s is None else f"now about {duration_text(expected_s)}"
 
 
 def _off_text(off: float) -> str:
     if abs(off) < 0.005:
-        return tr("right")
+        return "right"
     percent = f"{100 * abs(off):.0f} %"
-    return tr("{percent} too long", percent=percent) if off > 0 else tr("{percent} too short", percent=percent)
+    return f"{percent} too long" if off > 0 else f"{percent} too short"
 
 
 def counterfactual(change: Counterfactual) -> str:
     """What a change would do to each finish, as HTML, before it is applied."""
     if not change.known:
-        return markup.small(tr("What this changes is not known before the first steps are measured."))
+        return markup.small("What this changes is not known before the first steps are measured.")
     words = frame.change(change)
-    return markup.small(words or tr("No finish time changes."))
+    return markup.small(words or "No finish time changes.")

@@ -11,7 +11,6 @@ from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages._ui import charts, device_card, notify, signed_in
-from unifiednn_core.base.texts import ENGLISH, LANGUAGES, current_language, set_language, tr
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
@@ -30,7 +29,7 @@ PATIENCE_S = 0.5
 _TURN = threading.RLock()
 """Updates at once would share one core anyway, and a click would wait for all of them."""
 SIDEBAR_PX = 200
-_ROUTED, _LANGUAGE = "routed", "language"
+_ROUTED = "routed"
 SCREENS = {
     "Now": "sensors",
     "Queue": "dns",
@@ -56,38 +55,20 @@ def service() -> Service:
 
 
 def page(title: str) -> None:
-    """Set up a page: language, browser title, style sheet, access, and a banner if no run can start."""
-    speak_viewers()
-    tab(f"{tr(NAMES.get(title, title))} · UnifiedNN")
+    """Set up a page: browser title, style sheet, access, and a banner if no run can start."""
+    tab(f"{NAMES.get(title, title)} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
     st.html(STYLE)
     st.html(PARTS)
-    st.html(f'<div class="u-offline" role="status">{markup.icon("cloud_off")}{markup.text(tr(OFFLINE))}</div>')
+    st.html(f'<div class="u-offline" role="status">{markup.icon("cloud_off")}{markup.text(OFFLINE)}</div>')
     signed_in.require(title)
     _devices()
     notify.draw()
-    _language()
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:
-        st.html(markup.notice("red", "error", tr("No run can start"), tr(NO_SUPERVISOR)))
-
-
-def speak_viewers() -> None:
-    """Set the language of the viewer: the chosen one, else that of the browser. Each run of a page has a new thread."""
-    set_language(str(st.session_state.get(_LANGUAGE) or st.context.locale or ENGLISH))
-
-
-def in_language(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of a fragment or a dialog, in the viewer's language."""
-
-    @wraps(draw)
-    def drawn(*given: Any, **named: Any) -> Any:
-        speak_viewers()
-        return draw(*given, **named)
-
-    return drawn
+        st.html(markup.notice("red", "error", "No run can start", NO_SUPERVISOR))
 
 
 def _devices() -> None:
@@ -99,19 +80,6 @@ def _devices() -> None:
 
 def _small_devices(_live: bool) -> None:
     device_card.draw_small(service().devices.cards(within_s=RECENT_S))
-
-
-def _language() -> None:
-    """Draw the choice of the language, at the end of the sidebar."""
-    with st.sidebar, st.container(key="language"):
-        codes = list(LANGUAGES)
-        chosen = st.selectbox(
-            tr("Language"), codes, codes.index(current_language()), LANGUAGES.__getitem__, "language-choice",
-            label_visibility="collapsed",
-        )  # fmt: skip
-    if chosen != current_language():
-        st.session_state[_LANGUAGE] = chosen
-        st.rerun()
 
 
 def tab(title: str, icon: str | Path = ICON) -> None:
@@ -127,7 +95,7 @@ def live(
 
     `draw` gets `lives` and may return what it is now; the page is drawn anew when it changed.
     """
-    st.fragment(run_every=every_s if lives else idle_s)(in_language(_in_turn(draw)))(lives)
+    st.fragment(run_every=every_s if lives else idle_s)(_in_turn(draw))(lives)
 
 
 def _in_turn(draw: Callable[[bool], bool | None]) -> Callable[[bool], None]:
@@ -195,7 +163,6 @@ def ago(at_s: float | None, *, seconds: bool = False) -> str:
 
 def route() -> None:
     """Run the page of the address."""
-    speak_viewers()  # titles in the sidebar
     st.session_state[_ROUTED] = True
     tab("UnifiedNN")  # before the navigation, which opens the sidebar at this width
     pages = _pages()
@@ -231,7 +198,7 @@ def _pages() -> list[Page]:
         st.Page(
             f"pages/{title.lower()}.py",
             # Icons are part of the titles: the browser would fetch separate icons from the internet.
-            title=f":material/{icon}: {tr(NAMES.get(title, title))}",
+            title=f":material/{icon}: {NAMES.get(title, title)}",
             url_path=title.lower(),
             default=title == first,
             visibility="visible" if person is None or signed_in.may_see(person, title) else "hidden",
@@ -260,7 +227,7 @@ def _unknown(pages: Sequence[Page]) -> str:
 
 def _no_page(asked: str) -> None:
     page("Page not found")
-    st.html(markup.empty(tr("Page not found"), tr(NO_PAGE, name=asked)))
+    st.html(markup.empty("Page not found", NO_PAGE.format(name=asked)))
     with st.container(horizontal=True, horizontal_alignment="center"):
-        if st.button(tr("Go to the first page"), key="first-page", type="primary", icon=":material/home:"):
+        if st.button("Go to the first page", key="first-page", type="primary", icon=":material/home:"):
             st.rerun()

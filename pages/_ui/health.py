@@ -3,7 +3,6 @@
 import streamlit as st
 
 from pages._ui import frame, host_rows
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 PARTS = {
@@ -22,17 +21,17 @@ def draw() -> None:
     """Draw the parts of the server with their state, and what to do."""
     found = frame.service().monitoring.health()
     if found.ok:
-        st.html(markup.notice("green", "check_circle", tr("Healthy"), tr(ALL_WELL)))
+        st.html(markup.notice("green", "check_circle", "Healthy", ALL_WELL))
     else:
-        st.html(markup.notice("red", "error", tr("Not healthy"), tr(NOT_WELL)))
+        st.html(markup.notice("red", "error", "Not healthy", NOT_WELL))
     table = (
         {
-            tr("Part"): tr(PARTS[part.name]),
-            tr("State"): tr(WORKS if part.ok else BROKEN if part.vital else ASLEEP),
-            tr("Details"): f"{part.text} {part.remedy}".rstrip(),
+            "Part": PARTS[part.name],
+            "State": (WORKS if part.ok else BROKEN if part.vital else ASLEEP),
+            "Details": f"{part.text} {part.remedy}".rstrip(),
         }
         for part in found.parts
     )
-    st.html(markup.table(tr("Parts of the server"), table, {tr("Part"): markup.bold}))
+    st.html(markup.table("Parts of the server", table, {"Part": markup.bold}))
     host_rows.table(frame.service().devices.hosts())
-    st.html(markup.small(tr(FOR_PROGRAMS)))
+    st.html(markup.small(FOR_PROGRAMS))

@@ -6,7 +6,6 @@ from functools import partial
 import streamlit as st
 
 from pages._ui import actions, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.devices import SERVER
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.hosts import ListedHost
@@ -24,7 +23,7 @@ def draw(hosts: Sequence[ListedHost]) -> None:
     """Draw a row for each host, with a button that drains it, or forgets it once it is away."""
     if len(hosts) < 2:
         return
-    st.html(markup.section(tr("Hosts"), wording.count_text(len(hosts), "host")))
+    st.html(markup.section("Hosts", wording.count_text(len(hosts), "host")))
     with st.container(key="rows-hosts"):
         for host in hosts:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-host-{host.name}"):
@@ -39,30 +38,30 @@ def table(hosts: Sequence[ListedHost]) -> None:
         return
     rows = (
         {
-            tr("Host"): host.name,
-            tr("State"): tr(host.state.capitalize()),
-            tr("Versions"): ", ".join(f"{name} {version}" for name, version in host.versions.items()),
-            tr("What differs"): " ".join(host.differences) or tr("nothing"),
+            "Host": host.name,
+            "State": host.state.capitalize(),
+            "Versions": ", ".join(f"{name} {version}" for name, version in host.versions.items()),
+            "What differs": " ".join(host.differences) or "nothing",
         }
         for host in hosts
     )
-    st.html(markup.table(tr("Hosts"), rows, {tr("Host"): markup.bold}))
+    st.html(markup.table("Hosts", rows, {"Host": markup.bold}))
 
 
 def _row(host: ListedHost) -> str:
     name = f'<b>{markup.text(host.name)}</b><span class="u-under u-clip">{markup.text(host.machine)}</span>'
     icon, colour, sentence = STATES[host.state]
-    state = markup.badge(tr(host.state.capitalize()), icon, colour, tr(sentence))
+    state = markup.badge(host.state.capitalize(), icon, colour, sentence)
     devices = wording.count_text(len(host.devices), "device")
-    free = "" if host.state == "away" else tr("free")
-    work = tr("in {hybrids}", hybrids=wording.count_text(host.hybrids, "hybrid")) if host.hybrids else free
-    heard = tr("heard of {ago}", ago=frame.ago(frame.now_s() - host.silent_s, seconds=True))
+    free = "" if host.state == "away" else "free"
+    work = f"in {wording.count_text(host.hybrids, 'hybrid')}" if host.hybrids else free
+    heard = f"heard of {frame.ago(frame.now_s() - host.silent_s, seconds=True)}"
     cells = (name, state, markup.text(work), markup.text(devices), markup.faint(heard))
     return markup.cells("u-brief u-device", cells)
 
 
 def _button(host: ListedHost) -> None:
-    desk, forget = frame.service().devices, tr("Forget {name}", name=wording.plain(host.name))
+    desk, forget = frame.service().devices, f"Forget {wording.plain(host.name)}"
     if host.state == "away" and not host.hybrids and host.name != SERVER:
         if actions.icon_button(forget, "delete", f"forget-host-{host.name}"):
             actions.attempt(partial(desk.forget_host, host.name))

@@ -3,7 +3,6 @@
 import streamlit as st
 
 from pages._ui import actions, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention, markup, wording
@@ -19,29 +18,27 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
     with st.container(border=True, key=f"card-{key}-{hybrid.hybrid_id}"):
         with st.container(horizontal=True, vertical_alignment="center", key=f"head-card-{key}-{hybrid.hybrid_id}"):
             kind = (
-                tr("shared")
+                "shared"
                 if hybrid.shared
-                else tr("private")
+                else "private"
                 if hybrid.mode == "hybrid"
-                else tr("{mode} baseline", mode=tr(hybrid.mode.capitalize()))
+                else f"{hybrid.mode.capitalize()} baseline"
             )
             badge = f'<span class="u-arm u-arm-hybrid">{markup.text(kind)}</span>'
-            since = (
-                "" if hybrid.since_s is None else f", {tr('since {ago}', ago=frame.ago(hybrid.since_s, seconds=True))}"
-            )
+            since = "" if hybrid.since_s is None else f", since {frame.ago(hybrid.since_s, seconds=True)}"
             beside = markup.note(f"{wording.title(hybrid.policy)}{since}")
             name = markup.text(_name(hybrid))
             st.html(f'<div class="u-line"><b class="u-card-name" title="{name}">{name}</b>{badge}{beside}</div>')
             icon = ":material/monitoring:"
-            if opens and st.button(tr("Turns and memory"), key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
+            if opens and st.button("Turns and memory", key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
                 st.switch_page(QUEUE_PAGE, query_params={"hybrid": hybrid.hybrid_id})
         if hybrid.heartbeat_age_s is not None and hybrid.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", tr("Stale"), wording.stale_text(hybrid.heartbeat_age_s)))
-        reason = hybrid.now_reason or (tr("Training.") if hybrid.members else tr("It ends."))
+            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(hybrid.heartbeat_age_s)))
+        reason = hybrid.now_reason or ("Training." if hybrid.members else "It ends.")
         progress, name = attention.progress_of(hybrid), _name(hybrid)
-        when = frame.estimate(None, attention.ends_of(hybrid)) or tr("the end is not known yet")
+        when = frame.estimate(None, attention.ends_of(hybrid)) or "the end is not known yet"
         first = f'<b>{percent_text(progress)}</b><span class="u-ends">{markup.text(when)}</span>'
-        bar = markup.bar(progress, tr("Progress of {name}", name=name))
+        bar = markup.bar(progress, f"Progress of {name}")
         second = f"<b>{markup.text(reason)}</b>{markup.faint(memory_line(hybrid))}"
         st.html(
             f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
@@ -63,8 +60,8 @@ def run_link(name: str, run_id: str, kind: str = "") -> None:
 def _name(hybrid: ListedHybrid) -> str:
     """A private hybrid has the name of its run."""
     if hybrid.shared or not hybrid.members:
-        return tr("Hybrid on {device}", device=hybrid.device)
-    return tr("{name} on {device}", name=hybrid.members[0].run_name, device=hybrid.device)
+        return f"Hybrid on {hybrid.device}"
+    return f"{hybrid.members[0].run_name} on {hybrid.device}"
 
 
 def _state(member: HybridMember) -> str:
@@ -72,22 +69,22 @@ def _state(member: HybridMember) -> str:
     if member.state not in (State.RUNNING, State.QUEUED):
         return markup.state_badge(member.state)
     words = wording.TRAINS if member.holds_device else wording.WAITS
-    label = tr(words.label) if member.holds_device else tr("Waits")
-    return markup.badge(label, words.icon, words.colour, tr(words.sentence))
+    label = words.label if member.holds_device else "Waits"
+    return markup.badge(label, words.icon, words.colour, words.sentence)
 
 
 def memory_line(hybrid: ListedHybrid) -> str:
     """Its memory now and at most, and how many share it."""
     count = wording.count_text(len(hybrid.members), "sub-model")
     now, peak = memory_text(hybrid.memory_bytes), memory_text(hybrid.peak_memory_bytes)
-    return f"{count} · {tr('{now} now, peak {peak}', now=now, peak=peak)}"
+    return f"{count} · {now} now, peak {peak}"
 
 
 def _cells(member: HybridMember) -> str:
-    bar = markup.bar(member.progress, tr("Progress of {name}", name=member.name), sign(member.number).colour)
-    steps = tr("{done} / {total} steps", done=f"{member.steps_done:,}", total=f"{member.steps_total:,}")
+    bar = markup.bar(member.progress, f"Progress of {member.name}", sign(member.number).colour)
+    steps = f"{member.steps_done:,} / {member.steps_total:,} steps"
     ends = frame.estimate(None, member.ends_in_s)
-    ends = tr("leaves: {why}", why=member.leaving) if member.leaving else ends
-    who = member.owner or tr("local operator")
+    ends = f"leaves: {member.leaving}" if member.leaving else ends
+    who = member.owner or "local operator"
     cells = (_state(member), markup.faint(who), bar, markup.text(steps), markup.faint(ends))
     return markup.cells("u-brief u-member", cells)

@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, arguments, drafts, frame, recipe_form, technique_form
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choice import Choice, LRSchedulerChoice
 from unifiednn_core.spec.choices import CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters, parse_hyperparameters, parse_json
@@ -40,7 +39,7 @@ def hyperparameters(
     the last check said of its techniques.
     """
     generation = st.session_state.setdefault(f"{key}-generation", 0)
-    form, as_json = st.tabs([tr("Form"), "JSON"], key=f"{key}-tabs")
+    form, as_json = st.tabs(["Form", "JSON"], key=f"{key}-tabs")
     with form:
         seeds = st.session_state.get(f"{key}-json", values)
         now = _form(seeds, key=f"{key}-{generation}", wrong=wrong)
@@ -58,16 +57,16 @@ def unapplied(key: str) -> tuple[Finding, ...]:
     """A finding for JSON that was typed but not applied: it would be lost."""
     if not st.session_state.get(f"{key}-unapplied"):
         return ()
-    message, remedy = tr("The JSON was changed but not applied."), tr("Press Apply JSON, or undo the change there.")
-    return (Finding(title=tr("JSON not applied"), field="hyperparameters", message=message, remedy=remedy),)
+    message, remedy = "The JSON was changed but not applied.", "Press Apply JSON, or undo the change there."
+    return (Finding(title="JSON not applied", field="hyperparameters", message=message, remedy=remedy),)
 
 
 def _json(now: dict[str, Any], *, key: str) -> None:
     text = json.dumps(now, indent=2)
     # A key of the text itself: the area shows the form's values as soon as they change.
-    typed = st.text_area(tr("Hyper-parameters as JSON"), text, height=260, key=f"{key}-text-{hash(text)}")
+    typed = st.text_area("Hyper-parameters as JSON", text, height=260, key=f"{key}-text-{hash(text)}")
     st.session_state[f"{key}-unapplied"] = typed != text
-    if st.button(tr("Apply JSON"), key=f"{key}-apply", icon=":material/check:"):
+    if st.button("Apply JSON", key=f"{key}-apply", icon=":material/check:"):
         try:
             parsed = parse_hyperparameters(parse_json(typed, field="hyperparameters"))
         except BadInput as error:
@@ -81,19 +80,19 @@ def _json(now: dict[str, Any], *, key: str) -> None:
 def _form(seeds: Mapping[str, Any], *, key: str, wrong: Set[str]) -> dict[str, Any]:
     known = Hyperparameters().model_dump() | dict(seeds)
     one, two, three, four = st.columns(4)
-    rate = three.text_input(tr("Learning rate"), drafts.short_number(known["learning_rate"]), key=f"{key}-rate")
+    rate = three.text_input("Learning rate", drafts.short_number(known["learning_rate"]), key=f"{key}-rate")
     values: dict[str, Any] = {
         **seeds,  # entries without a field stay as they are
-        "epochs": one.number_input(tr("Epochs"), 1, 1_000_000, known["epochs"], key=f"{key}-epochs"),
-        "batch_size": two.number_input(tr("Batch size"), 1, 10_000_000, known["batch_size"], key=f"{key}-batch"),
+        "epochs": one.number_input("Epochs", 1, 1_000_000, known["epochs"], key=f"{key}-epochs"),
+        "batch_size": two.number_input("Batch size", 1, 10_000_000, known["batch_size"], key=f"{key}-batch"),
         "learning_rate": drafts.argument(rate),  # the check of the spec finds a mistake and names the field
-        "seed": four.number_input(tr("Seed"), 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder=tr("run")),
+        "seed": four.number_input("Seed", 0, value=seeds.get("seed"), key=f"{key}-seed", placeholder="run"),
     }
     one, two, three = st.columns(3)
-    optimizer = arguments.choose(one, tr("Optimizer"), OPTIMIZERS, known["optimizer"], f"{key}-opt")
-    criterion = arguments.choose(two, tr("Criterion"), CRITERIA, known["criterion"], f"{key}-crit")
+    optimizer = arguments.choose(one, "Optimizer", OPTIMIZERS, known["optimizer"], f"{key}-opt")
+    criterion = arguments.choose(two, "Criterion", CRITERIA, known["criterion"], f"{key}-crit")
     scheduler = seeds.get("lr_scheduler") or {"name": NONE}
-    lr_scheduler = arguments.choose(three, tr("LR scheduler"), SCHEDULERS, scheduler["name"], f"{key}-lr")
+    lr_scheduler = arguments.choose(three, "LR scheduler", SCHEDULERS, scheduler["name"], f"{key}-lr")
     chosen: dict[str, tuple[Choice, str]] = {
         "optimizer": (OPTIMIZERS[optimizer], optimizer),
         "criterion": (CRITERIA[criterion], criterion),
@@ -123,7 +122,7 @@ def _lr_scheduler(name: str, seed: Mapping[str, Any], key: str) -> dict[str, Any
         parts = {"name": name, "args": arguments.folded(choice, seed.get("args", {}) if same else {}, f"{key}-{name}")}
     options, known = ["epoch"] if choice.measured else ["epoch", "step"], choice.per or "epoch"
     known = seed.get("per", "epoch") if same else known
-    per = frame.segments(tr("The LR scheduler steps once per"), options, known, f"{key}-per-{name}", tr)
+    per = frame.segments("The LR scheduler steps once per", options, known, f"{key}-per-{name}")
     return {**parts, "per": per}
 
 
@@ -133,20 +132,16 @@ def _extras(known: Mapping[str, Any], *, key: str, wrong: Set[str]) -> dict[str,
     folded = ("accumulation_steps", "gradient_clipping", "warm_up", "early_stopping")
     wanted = bool(wrong & set(folded)) or any(known[entry] and known[entry] != getattr(base, entry) for entry in folded)
     one, two = st.columns([1, 3], vertical_alignment="bottom")
-    split = one.number_input(
-        tr("Batch split"), 1, 65_536, known["batch_split"], key=f"{key}-split", help=tr(SPLIT_HELP)
-    )
-    drop_last = two.checkbox(
-        tr("Drop the last, smaller batch of each epoch"), bool(known["drop_last"]), key=f"{key}-drop"
-    )
-    with st.expander(tr("Accumulation, clipping, warm-up, early stopping"), expanded=wanted):
+    split = one.number_input("Batch split", 1, 65_536, known["batch_split"], key=f"{key}-split", help=SPLIT_HELP)
+    drop_last = two.checkbox("Drop the last, smaller batch of each epoch", bool(known["drop_last"]), key=f"{key}-drop")
+    with st.expander("Accumulation, clipping, warm-up, early stopping", expanded=wanted):
         one, two, three, four = st.columns(4)
         batches, steps = known["accumulation_steps"], (known["warm_up"] or {}).get("steps")
         batches = one.number_input(
-            tr("Batches in a step"), 1, 65_536, batches, key=f"{key}-accumulation", help=tr(ACCUMULATION_HELP)
+            "Batches in a step", 1, 65_536, batches, key=f"{key}-accumulation", help=ACCUMULATION_HELP
         )
         steps = two.number_input(
-            tr("Warm-up steps"), 1, value=steps, key=f"{key}-warm-up", placeholder=tr("none"), help=tr(WARM_UP_HELP)
+            "Warm-up steps", 1, value=steps, key=f"{key}-warm-up", placeholder="none", help=WARM_UP_HELP
         )
         clipping = _clipping(three, four, known["gradient_clipping"] or {}, key=f"{key}-clip")
         stopping = _stopping(known["early_stopping"] or {}, key=f"{key}-stop")
@@ -157,25 +152,21 @@ def _extras(known: Mapping[str, Any], *, key: str, wrong: Set[str]) -> dict[str,
 
 def _clipping(left: Any, right: Any, seed: Mapping[str, Any], *, key: str) -> dict[str, float] | None:
     given = {name: value for name, value in seed.items() if value is not None}
-    index, title = list(CLIPPING).index(next(iter(given), NONE)), lambda one: tr(CLIPPING[one])
-    way = left.selectbox(
-        tr("Clip gradients"), CLIPPING, index=index, key=key, help=tr(CLIPPING_HELP), format_func=title
-    )
+    index, title = list(CLIPPING).index(next(iter(given), NONE)), lambda one: CLIPPING[one]
+    way = left.selectbox("Clip gradients", CLIPPING, index=index, key=key, help=CLIPPING_HELP, format_func=title)
     if way == NONE:
         return None
-    return {way: right.number_input(tr("Limit"), value=float(given.get(way, 1.0)), format="%g", key=f"{key}-{way}")}
+    return {way: right.number_input("Limit", value=float(given.get(way, 1.0)), format="%g", key=f"{key}-{way}")}
 
 
 def _stopping(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     known = EarlyStopping().model_dump() | dict(seed)
     one, two, three, _ = st.columns(4)
-    index, title = list(METRICS).index(known["metric"]) if seed else 0, lambda one: tr(METRICS[one])
-    metric = one.selectbox(
-        tr("Stop early by"), METRICS, index=index, key=key, help=tr(STOPPING_HELP), format_func=title
-    )
+    index, title = list(METRICS).index(known["metric"]) if seed else 0, lambda one: METRICS[one]
+    metric = one.selectbox("Stop early by", METRICS, index=index, key=key, help=STOPPING_HELP, format_func=title)
     if metric == NONE:
         return None
-    patience = two.number_input(tr("Patience (epochs)"), 1, value=known["patience"], key=f"{key}-patience")
+    patience = two.number_input("Patience (epochs)", 1, value=known["patience"], key=f"{key}-patience")
     delta = float(known["min_delta"])
-    least = three.number_input(tr("Least improvement"), 0.0, value=delta, format="%g", key=f"{key}-delta")
+    least = three.number_input("Least improvement", 0.0, value=delta, format="%g", key=f"{key}-delta")
     return {"metric": metric, "patience": patience, "min_delta": least}

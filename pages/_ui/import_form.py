@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from pages._ui import drafts, plan_form
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.data.values import MAX_IMAGE_SIDE, ImportOptions
 from unifiednn_core.spec.columns import MAX_LENGTH, MAX_WORDS, WORDS, TableImportOptions
 from unifiednn_core.spec.findings import finding_of
@@ -53,13 +52,13 @@ def options(files: Sequence[FileView], *, key: str, opened: bool) -> ImportOptio
 
     `files` are those of the library: data sets with a plan of their columns, and tokenizers.
     """
-    with st.expander(tr("Import options"), icon=":material/tune:", expanded=opened, key=f"{key}-fold-{opened}"):
+    with st.expander("Import options", icon=":material/tune:", expanded=opened, key=f"{key}-fold-{opened}"):
         one, two = st.columns(2, vertical_alignment="bottom")
         size = one.number_input(
-            tr(SIZE), 1, MAX_IMAGE_SIDE, None, key=f"{key}-size", placeholder=tr("as they are"), help=tr(SIZE_HELP)
+            SIZE, 1, MAX_IMAGE_SIDE, None, key=f"{key}-size", placeholder="as they are", help=SIZE_HELP
         )
-        channels_last = two.checkbox(tr(LAST), key=f"{key}-channels", help=tr(LAST_HELP))
-        st.html(markup.small(tr("Tables and texts")))
+        channels_last = two.checkbox(LAST, key=f"{key}-channels", help=LAST_HELP)
+        st.html(markup.small("Tables and texts"))
         wish = _wish(files, key)
     try:
         return ImportOptions(size=size, channels_last=channels_last, table=TableImportOptions.model_validate(wish))
@@ -84,30 +83,30 @@ def _wish(files: Sequence[FileView], key: str) -> dict[str, Any]:
     planned = {file.sha256: file for file in files if file.preview is not None and file.preview.notes.plan is not None}
     tokenizers = {file.sha256: file.filename for file in files if file.kind == "tokenizer"}
     one, two = st.columns(2, vertical_alignment="bottom")
-    target = one.text_input(tr(TARGET), key=f"{key}-target", placeholder=tr("'target', 'label' or the last"))
-    no_target = two.checkbox(tr(NO_TARGET), key=f"{key}-no-target")
+    target = one.text_input(TARGET, key=f"{key}-target", placeholder="'target', 'label' or the last")
+    no_target = two.checkbox(NO_TARGET, key=f"{key}-no-target")
     one, two = st.columns(2)
-    texts = one.text_input(tr(TEXTS), key=f"{key}-texts", placeholder=tr("none"), help=tr(NAMES_HELP))
-    left_out = two.text_input(tr(LEFT_OUT), key=f"{key}-ignore", placeholder=tr("none"), help=tr(NAMES_HELP))
+    texts = one.text_input(TEXTS, key=f"{key}-texts", placeholder="none", help=NAMES_HELP)
+    left_out = two.text_input(LEFT_OUT, key=f"{key}-ignore", placeholder="none", help=NAMES_HELP)
     one, two, three = st.columns(3)
     ways: list[str] = [WORDS, *tokenizers]
     tokenizer = one.selectbox(
-        tr(TOKENIZER), ways, None, lambda way: tokenizers.get(way, way), f"{key}-tokenizer", tr(TOKENIZER_HELP),
-        placeholder=tr("none"),
+        TOKENIZER, ways, None, lambda way: tokenizers.get(way, way), f"{key}-tokenizer", TOKENIZER_HELP,
+        placeholder="none",
     )  # fmt: skip
     length = two.number_input(
-        tr(LENGTH), 1, MAX_LENGTH, None, key=f"{key}-length", placeholder=tr("the longest"), help=tr(LENGTH_HELP)
+        LENGTH, 1, MAX_LENGTH, None, key=f"{key}-length", placeholder="the longest", help=LENGTH_HELP
     )
-    vocabulary = three.number_input(tr("Words with a number"), 1, MAX_WORDS, 10_000, key=f"{key}-vocabulary")
+    vocabulary = three.number_input("Words with a number", 1, MAX_WORDS, 10_000, key=f"{key}-vocabulary")
     with st.container(horizontal=True):
-        mask = st.checkbox(tr("Mask of the padding"), key=f"{key}-mask", help=tr(MASK_HELP))
-        stream = st.checkbox(tr("One stream of tokens"), key=f"{key}-stream", help=tr(STREAM_HELP))
-        text = st.checkbox(tr("Plain text"), key=f"{key}-text", help=tr(PLAIN_HELP))
+        mask = st.checkbox("Mask of the padding", key=f"{key}-mask", help=MASK_HELP)
+        stream = st.checkbox("One stream of tokens", key=f"{key}-stream", help=STREAM_HELP)
+        text = st.checkbox("Plain text", key=f"{key}-text", help=PLAIN_HELP)
     one, two = st.columns(2)
-    header = HEADERS[one.selectbox(tr(FIRST_LINE), list(HEADERS), key=f"{key}-header", format_func=tr)]
+    header = HEADERS[one.selectbox(FIRST_LINE, list(HEADERS), key=f"{key}-header")]
     like = two.selectbox(
-        tr("Read as"), list(planned), None, lambda sha: planned[sha].filename, f"{key}-like", tr(LIKE_HELP),
-        placeholder=tr("by its own columns"), disabled=not planned,
+        "Read as", list(planned), None, lambda sha: planned[sha].filename, f"{key}-like", LIKE_HELP,
+        placeholder="by its own columns", disabled=not planned,
     )  # fmt: skip
     return {
         "plan": plan_form.plan(planned, key=f"{key}-plan"),

@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, charts, drafts, fixes, frame, predictions
 from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.spec.run import Mode, RunSpec
@@ -33,13 +32,13 @@ def told(spec: RunSpec, document: drafts.Document) -> tuple[bool, drafts.Documen
     with st.container(border=True, key="warned"):
         counts = [wording.count_text(wrong, "error")] * (wrong > 0)
         counts += [wording.count_text(len(findings) - wrong, "warning")] * (len(findings) > wrong)
-        aside = tr("It cannot start like this") if wrong else tr("The run can start, but read this first")
-        st.html(markup.section(tr("Not started yet"), f"{', '.join(counts)}. {aside}"))
+        aside = "It cannot start like this" if wrong else "The run can start, but read this first"
+        st.html(markup.section("Not started yet", f"{', '.join(counts)}. {aside}"))
         changed = fixes.draw(findings, document, key="told")
         if wrong:
             return False, changed
         with st.container(horizontal=True, horizontal_alignment="right"):
-            return st.button(tr("Start anyway"), key="start-anyway", icon=":material/play_arrow:"), changed
+            return st.button("Start anyway", key="start-anyway", icon=":material/play_arrow:"), changed
 
 
 def start(spec: RunSpec, baselines: Sequence[Mode] = (), *, anyway: bool, **options: Any) -> str | None:
@@ -73,8 +72,8 @@ def check(
     """
     known = checked(spec)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.section(tr("Check"), check_words(known), place=SECTION))
-        pressed = st.button(tr("Check"), key="check", icon=":material/fact_check:", disabled=spec is None)
+        st.html(markup.section("Check", check_words(known), place=SECTION))
+        pressed = st.button("Check", key="check", icon=":material/fact_check:", disabled=spec is None)
     if spec is None:
         return None
     if pressed:
@@ -89,9 +88,9 @@ def check(
     if known is not None:
         changed = _draw_report(known, spec, document)
     elif REPORT in st.session_state:
-        st.html(markup.faint(tr("The draft has changed since the last check.")))
-    with st.expander(tr("Preview the command and the spec"), icon=":material/terminal:"):
-        text, icon, label = spec.to_json(), ":material/download:", tr("Download spec.json")
+        st.html(markup.faint("The draft has changed since the last check."))
+    with st.expander("Preview the command and the spec", icon=":material/terminal:"):
+        text, icon, label = spec.to_json(), ":material/download:", "Download spec.json"
         st.code(command, language="bash")
         st.download_button(label, text, "spec.json", "application/json", "download-spec", on_click="ignore", icon=icon)
         st.code(json.dumps(json.loads(text), indent=2), language="json", height=320)
@@ -131,16 +130,16 @@ def checked(spec: RunSpec | None) -> CheckReport | None:
 def check_words(known: CheckReport | None) -> str:
     """What is known of the check, in a few words: "checked 1 min ago, valid"."""
     if known is None:
-        return tr("tries a few samples of each sub-model")
+        return "tries a few samples of each sub-model"
     wrong = sum(one.severity == "error" for one in known.findings)
     warned = len(known.findings) - wrong
     if wrong:
-        return tr("checked, {errors}", errors=wording.count_text(wrong, "error"))
-    when = frame.ago(known.at_s) if known.at_s is not None else tr("just now")
+        return f"checked, {wording.count_text(wrong, 'error')}"
+    when = frame.ago(known.at_s) if known.at_s is not None else "just now"
     if warned:
         warnings = wording.count_text(warned, "warning")
-        return tr("checked {when}, valid with {warnings}", when=when, warnings=warnings)
-    return tr("checked {when}, valid", when=when)
+        return f"checked {when}, valid with {warnings}"
+    return f"checked {when}, valid"
 
 
 def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) -> drafts.Document | None:
@@ -148,33 +147,33 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
     if told_about != spec:  # else they stand above already
         changed = fixes.draw(report.findings, document, key="report")
     if not report.findings:
-        st.html(markup.notice("green", "check", tr("Ready"), tr("This run can start.")))
+        st.html(markup.notice("green", "check", "Ready", "This run can start."))
     table = (
         {
-            tr("Sub-model"): s.name,
-            tr("Format"): s.format,
-            tr("Weights"): s.parameters,
-            tr("Size"): memory_text(s.weights_bytes),
+            "Sub-model": s.name,
+            "Format": s.format,
+            "Weights": s.parameters,
+            "Size": memory_text(s.weights_bytes),
         }
-        | {tr("Input"): markup.shape(s.input_shape or ()), tr("Training"): s.samples, tr("Test"): s.test_samples}
-        | {tr("Classes"): s.classes, tr("Steps per epoch"): s.steps_per_epoch}
+        | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
+        | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
         for s in report.submodels.values()
     )
     caption = wording.count_text(len(report.submodels), "sub-model")
-    st.html(markup.table(caption, table, {tr("Sub-model"): markup.bold}, right={tr("Size")}))
+    st.html(markup.table(caption, table, {"Sub-model": markup.bold}, right={"Size"}))
     if report.prediction is not None:
         numbers = {submodel.name: place for place, submodel in enumerate(spec.submodels)}
-        st.html(markup.section(tr("Memory"), tr("predicted, with the paper's equations")))
+        st.html(markup.section("Memory", "predicted, with the paper's equations"))
         st.html(markup.strip(predictions.facts(report.prediction, spec.policy.name)))
         st.html(predictions.tables(report.prediction, spec.policy.name, numbers))
     if rows := device_rows(report.submodels):
-        st.html(markup.section(tr("Several devices"), tr("where operators run, and what that needs")))
-        sizes = {tr("Peak"), tr("Limit"), tr("Weights"), tr("Work")}
+        st.html(markup.section("Several devices", "where operators run, and what that needs"))
+        sizes = {"Peak", "Limit", "Weights", "Work"}
         caption = wording.count_text(len(rows), "device")
-        st.html(markup.table(caption, rows, {tr("Sub-model"): markup.bold}, right=sizes))
+        st.html(markup.table(caption, rows, {"Sub-model": markup.bold}, right=sizes))
         charts.of_check(plans(report.submodels))
     if measured := {name: text for name, one in report.submodels.items() if (text := checked_text(one))}:
-        st.html(markup.section(tr("Techniques"), tr("measured with and without them")))
+        st.html(markup.section("Techniques", "measured with and without them"))
         lines = "".join(f"<li>{markup.bold(name)}: {markup.text(text)}</li>" for name, text in measured.items())
         st.html(f'<ul class="u-small">{lines}</ul>')
     return changed

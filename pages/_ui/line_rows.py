@@ -6,7 +6,6 @@ from functools import partial
 import streamlit as st
 
 from pages._ui import actions, arms, frame, hybrid_card, signed_in
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import ALL_BASELINES
 from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.hybrids import LineEntry, ListedHybrid
@@ -44,7 +43,7 @@ def draw(line: Sequence[LineEntry], runs: Mapping[str, RunView], *, key: str) ->
 
 def _kind(entry: LineEntry) -> str:
     """Kind of a baseline, which is named like its hybrid; empty for a hybrid."""
-    return tr("{mode} baseline", mode=tr(entry.mode)) if entry.mode in ALL_BASELINES else ""
+    return f"{entry.mode} baseline" if entry.mode in ALL_BASELINES else ""
 
 
 def _name(entry: LineEntry) -> str:
@@ -55,16 +54,16 @@ def _name(entry: LineEntry) -> str:
 def _moves(entry: LineEntry, last: int, key: str) -> None:
     name, place = wording.plain(_name(entry)), entry.place
     for to, icon, label in (
-        (1, "vertical_align_top", tr("Run {name} next", name=name)),
-        (place - 1, "arrow_upward", tr("Move {name} up", name=name)),
-        (place + 1, "arrow_downward", tr("Move {name} down", name=name)),
+        (1, "vertical_align_top", f"Run {name} next"),
+        (place - 1, "arrow_upward", f"Move {name} up"),
+        (place + 1, "arrow_downward", f"Move {name} down"),
     ):
         off = not 1 <= to <= last or to == place
         if actions.icon_button(label, icon, f"{key}-{icon}-{entry.run_id}", disabled=off):
             _move(entry.run_id, to)
-    with st.popover(tr("Place of {name}", name=name), icon=":material/swap_vert:", type="tertiary"):
-        to = st.number_input(tr("Place in the queue"), 1, last, place, key=f"{key}-place-{entry.run_id}-{place}")
-        if st.button(tr("Move"), key=f"{key}-move-{entry.run_id}", type="primary"):
+    with st.popover(f"Place of {name}", icon=":material/swap_vert:", type="tertiary"):
+        to = st.number_input("Place in the queue", 1, last, place, key=f"{key}-place-{entry.run_id}-{place}")
+        if st.button("Move", key=f"{key}-move-{entry.run_id}", type="primary"):
             _move(entry.run_id, int(to))
 
 
@@ -76,9 +75,9 @@ def _move(run_id: str, place: int) -> None:
 def _cells(entry: LineEntry) -> str:
     parts = "" if entry.submodels == (entry.name,) else ", ".join(entry.submodels)
     shown = f'<span class="u-clip u-block" title="{markup.text(parts)}">{markup.text(parts)}</span>' if parts else ""
-    owner = f"<span class='u-under'>{markup.text(entry.owner or tr('local operator'))}</span>"
-    reason = tr("waits for {what}", what=entry.waits_for) if entry.waits_for else tr("starts in a moment")
-    when = frame.estimate(entry.starts_in_s, entry.ends_in_s) or tr(wording.NO_ESTIMATE)
+    owner = f"<span class='u-under'>{markup.text(entry.owner or 'local operator')}</span>"
+    reason = f"waits for {entry.waits_for}" if entry.waits_for else "starts in a moment"
+    when = frame.estimate(entry.starts_in_s, entry.ends_in_s) or wording.NO_ESTIMATE
     asked = markup.faint(wording.device_text(entry.asked))
     return markup.cells("u-brief u-line-entry", (f"{shown}{owner}", markup.text(reason), markup.faint(when), asked))
 

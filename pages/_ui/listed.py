@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import actions
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 Entry = Mapping[str, Any]
@@ -36,12 +35,10 @@ def head(title: str, words: str, at: int, *, key: str) -> None:
         st.html(markup.bold(title) + said, width="stretch")
         with st.container(horizontal=True, key=f"icons-{key}-{at}", width="content", wrap=False):
             for verb, (icon, says, by) in ICONS.items():
-                label, off = tr(says, name=title), not 0 <= at + by < count
+                label, off = says.format(name=title), not 0 <= at + by < count
                 more: dict[str, Any] = {"disabled": off, "on_click": _move, "args": (key, at, at + by)}
                 actions.icon_button(label, icon, f"{key}-{verb}-{at}", **more)
-            actions.icon_button(
-                tr("Remove {name}", name=title), "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at)
-            )
+            actions.icon_button(f"Remove {title}", "delete", f"{key}-remove-{at}", on_click=_remove, args=(key, at))
 
 
 def _move(key: str, at: int, to: int) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import drafts, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import FileView
@@ -53,26 +52,24 @@ def bindings(
     opened = opened or any(seed.values())
     if not opened and max(map(len, (wanted, held, outputs))) < 2:
         return {}
-    with st.expander(tr("Inputs and outputs"), icon=":material/cable:", expanded=opened, key=f"{key}-fold"):
+    with st.expander("Inputs and outputs", icon=":material/cable:", expanded=opened, key=f"{key}-fold"):
         mapping = _inputs(seed["inputs"] or {}, wanted, held or [THE_INPUTS], key=f"{key}-in")
         entries = {"inputs": mapping, **_outputs(seed, outputs, key=f"{key}-out")}
     return {entry: value for entry, value in entries.items() if value}
 
 
 def _inputs(seed: Mapping[str, str], wanted: Sequence[str], held: Sequence[str], *, key: str) -> Any:
-    st.html(markup.small(tr(INPUTS_HELP)))
+    st.html(markup.small(INPUTS_HELP))
     if not (wanted or seed):  # a network whose inputs only its check knows
         typed = st.text_input(
-            tr("Inputs as JSON"), "", key=f"{key}-json", placeholder='{"input of the network": "input of the data"}'
+            "Inputs as JSON", "", key=f"{key}-json", placeholder='{"input of the network": "input of the data"}'
         )
         return drafts.argument(typed) if typed.strip() else {}
     values = {}
     for column, name in _in_columns([*dict.fromkeys((*wanted, *seed))]):
         options = list(dict.fromkeys((*held, THE_TARGETS, *([seed[name]] if name in seed else []))))
         index = options.index(seed[name]) if name in seed else None
-        picked = column.selectbox(
-            tr("Input {name}", name=name), options, index, key=f"{key}-{name}", placeholder=tr("by its name")
-        )
+        picked = column.selectbox(f"Input {name}", options, index, key=f"{key}-{name}", placeholder="by its name")
         if picked:
             values[name] = picked
     return values
@@ -83,18 +80,16 @@ def _outputs(seed: Mapping[str, Any], outputs: Sequence[str], *, key: str) -> di
     options = list(dict.fromkeys((*outputs, *([known] if known else []), *weights)))
     if len(options) < 2 and not known and not weights:
         return {}
-    first = tr("the first: {name}", name=outputs[0]) if outputs else tr("the first")
+    first = f"the first: {outputs[0]}" if outputs else "the first"
     index = options.index(known) if known else None
     with st.columns(3)[0]:
-        output = st.selectbox(
-            tr("Output for the criterion"), options, index, key=key, placeholder=first, help=tr(OUTPUT_HELP)
-        )
+        output = st.selectbox("Output for the criterion", options, index, key=key, placeholder=first, help=OUTPUT_HELP)
     auxiliary = {}
     counted = output or (outputs[0] if outputs else None)
     for column, name in _in_columns([name for name in options if name != counted]):
         text = drafts.argument_text(weights[name]) if name in weights else ""
-        label = tr("Weight of {name}", name=name)
-        typed = column.text_input(label, text, key=f"{key}-{name}", placeholder=tr("none"), help=tr(AUXILIARY_HELP))
+        label = f"Weight of {name}"
+        typed = column.text_input(label, text, key=f"{key}-{name}", placeholder="none", help=AUXILIARY_HELP)
         if typed.strip():
             auxiliary[name] = drafts.argument(typed)
     return {"output": output, "auxiliary": auxiliary}
@@ -115,15 +110,15 @@ def targets_and_loading(submodel: Mapping[str, Any], *, key: str, opened: bool =
         "loading": ("Loading", LOADING_HELP),
     }
     with st.expander(
-        tr("Targets and loading"), icon=":material/target:", expanded=opened or known != base, key=f"{key}-fold"
+        "Targets and loading", icon=":material/target:", expanded=opened or known != base, key=f"{key}-fold"
     ):
         values = {
-            entry: frame.segments(tr(label), list(CHOICES[entry]), known[entry], f"{key}-{entry}",
-                                  partial(_word, entry), help=tr(tip))
+            entry: frame.segments(label, list(CHOICES[entry]), known[entry], f"{key}-{entry}",
+                                  partial(_word, entry), help=tip)
             for entry, (label, tip) in labels.items()
         }  # fmt: skip
     return {entry: value for entry, value in values.items() if value != base[entry]}
 
 
 def _word(entry: str, choice: str) -> str:
-    return tr(CHOICES[entry][choice])
+    return CHOICES[entry][choice]

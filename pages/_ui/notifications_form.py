@@ -6,7 +6,6 @@ import streamlit as st
 
 from pages._ui import actions, frame
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.service.notifications import EVENTS, OF_RUNS, NotificationService
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.notifications import NewWebhook, WebhookView
@@ -31,28 +30,26 @@ def draw() -> None:
     _add(desk)
     found = desk.webhooks()
     if not found:
-        st.html(markup.empty(tr("No webhooks yet"), tr(NONE_YET)))
+        st.html(markup.empty("No webhooks yet", NONE_YET))
         return
     _table(found)
     names = {one.webhook_id: f"{one.shown} ({one.webhook_id})" for one in found}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
-            tr("Webhook"), list(names), index=None, format_func=names.__getitem__, key="hook-chosen", width=WIDTH_PX
+            "Webhook", list(names), index=None, format_func=names.__getitem__, key="hook-chosen", width=WIDTH_PX
         )
-        if st.button(tr("Send a test"), key="hook-test", disabled=chosen is None, icon=":material/send:") and chosen:
+        if st.button("Send a test", key="hook-test", disabled=chosen is None, icon=":material/send:") and chosen:
             _attempt(lambda: _test(desk, chosen))
-        if st.button(tr("Remove webhook"), key="hook-remove", disabled=chosen is None) and chosen:
+        if st.button("Remove webhook", key="hook-remove", disabled=chosen is None) and chosen:
             _attempt(lambda: desk.remove_webhook(chosen))
             st.rerun()
 
 
 def _add(desk: NotificationService) -> None:
     with st.form("hook-new", clear_on_submit=True):
-        url = st.text_input(tr("Address"), key="hook-url", placeholder="https://", help=tr(ABOUT))
-        events = st.multiselect(
-            tr("Events"), EVENTS, OF_RUNS, format_func=lambda event: tr(LABELS[event]), key="hook-events"
-        )
-        pressed = st.form_submit_button(tr("Add webhook"), type="primary", icon=":material/add:", key="hook-add")
+        url = st.text_input("Address", key="hook-url", placeholder="https://", help=ABOUT)
+        events = st.multiselect("Events", EVENTS, OF_RUNS, format_func=lambda event: LABELS[event], key="hook-events")
+        pressed = st.form_submit_button("Add webhook", type="primary", icon=":material/add:", key="hook-add")
     if pressed:
         _attempt(lambda: _show(desk.add_webhook(url.strip(), events)))
 
@@ -60,37 +57,37 @@ def _add(desk: NotificationService) -> None:
 def _table(found: tuple[WebhookView, ...]) -> None:
     table = (
         {
-            tr("Address"): one.shown,
-            tr("Last delivery"): _last(one),
-            tr("Events"): ", ".join(tr(LABELS[event]) for event in one.events),
-            tr("Added"): frame.ago(one.created_at_s),
-            tr("By"): one.created_by,
+            "Address": one.shown,
+            "Last delivery": _last(one),
+            "Events": ", ".join(LABELS[event] for event in one.events),
+            "Added": frame.ago(one.created_at_s),
+            "By": one.created_by,
         }
         for one in found
     )
-    looks = {tr("Address"): markup.mono, tr("Added"): markup.faint}
+    looks = {"Address": markup.mono, "Added": markup.faint}
     st.html(markup.table(wording.count_text(len(found), "webhook"), table, looks))
 
 
 def _last(one: WebhookView) -> str:
     if one.error is not None:
-        return tr("failed {count} times: {why}", count=one.failures, why=one.error)
+        return f"failed {one.failures} times: {one.error}"
     if one.answered_at_s is None:
-        return tr("nothing was sent yet")
-    return tr("taken {when}", when=frame.ago(one.answered_at_s))
+        return "nothing was sent yet"
+    return f"taken {frame.ago(one.answered_at_s)}"
 
 
 def _test(desk: NotificationService, webhook_id: str) -> None:
     found = desk.test_webhook(webhook_id)
     if found.taken:
-        st.html(markup.notice("green", "check_circle", tr("The test was taken"), tr("The address answers.")))
+        st.html(markup.notice("green", "check_circle", "The test was taken", "The address answers."))
     else:
-        st.html(markup.notice("red", "error", tr("The test was not taken"), found.error or ""))
+        st.html(markup.notice("red", "error", "The test was not taken", found.error or ""))
 
 
 def _show(made: NewWebhook) -> None:
-    text = tr("It is shown only once. With it the receiver verifies who sent a document (docs/API.md).")
-    st.html(markup.notice("green", "key", tr("Copy the secret now"), text))
+    text = "It is shown only once. With it the receiver verifies who sent a document (docs/API.md)."
+    st.html(markup.notice("green", "key", "Copy the secret now", text))
     st.code(made.secret, language=None)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import signed_in
-from unifiednn_core.base.texts import tr
 from unifiednn_core.service.roles import Role
 
 ADDRESS = "api/v1/news"
@@ -27,12 +26,12 @@ def draw() -> None:
     person = signed_in.actor()
     if person is not None and person.role is Role.VIEWER:
         return
-    texts = {event: tr(title, name="{name}", submodel="{submodel}") for event, title in TITLES.items()}
+    texts = {event: title.format(name="{name}", submodel="{submodel}") for event, title in TITLES.items()}
     texts |= {
-        "off": tr("Notify me of my runs"),
-        "on": tr("Notifications are on"),
-        "blocked": tr("The browser blocks notifications"),
-        "body": tr("Open the run"),
+        "off": "Notify me of my runs",
+        "on": "Notifications are on",
+        "blocked": "The browser blocks notifications",
+        "body": "Open the run",
     }
     with st.sidebar, st.container(key="notify"):
         _component()(data={"address": ADDRESS, "texts": texts}, key="notify-switch")

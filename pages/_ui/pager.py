@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 
@@ -23,9 +22,9 @@ def draw(page: int, total: int, size: int, *, key: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="right", key=f"{key}-pager"):
         first, end = page * size + 1, min(total, page * size + size)
-        st.html(markup.small(tr("{first} to {last} of {total}", first=first, last=end, total=total)), width="content")
-        back = st.button(tr("Newer"), key=f"{key}-newer", icon=":material/chevron_left:", disabled=page <= 0)
-        on = st.button(tr("Older"), key=f"{key}-older", icon=":material/chevron_right:", disabled=page >= last)
+        st.html(markup.small(f"{first} to {end} of {total}"), width="content")
+        back = st.button("Newer", key=f"{key}-newer", icon=":material/chevron_left:", disabled=page <= 0)
+        on = st.button("Older", key=f"{key}-older", icon=":material/chevron_right:", disabled=page >= last)
     if back or on:
         st.session_state[f"{key}-page"] = page + (1 if on else -1)
         st.rerun()

@@ -5,7 +5,6 @@ from typing import Any
 
 import streamlit as st
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.placement import MOST_DEVICES, PLAN
 from unifiednn_core.views import markup
 
@@ -28,23 +27,23 @@ SCHEDULES = {
 
 def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     """Draw the form seeded with a placement; returns the one that it now says, None for none."""
-    with st.expander(tr("Several devices"), icon=":material/account_tree:", expanded=bool(seed)):
-        st.html(markup.small(tr(HELP)))
+    with st.expander("Several devices", icon=":material/account_tree:", expanded=bool(seed)):
+        st.html(markup.small(HELP))
         one, two = st.columns([1, 2], vertical_alignment="bottom")
-        devices = one.number_input(tr("Devices"), 1, MOST_DEVICES, seed.get("devices", 1), key=f"{key}-devices")
+        devices = one.number_input("Devices", 1, MOST_DEVICES, seed.get("devices", 1), key=f"{key}-devices")
         typed = two.text_input(
-            tr("Limit of each device (MiB)"), _text(seed.get("cap_mib")), key=f"{key}-cap", help=tr(CAP_HELP),
-            placeholder=tr("none"), disabled=devices == 1,
+            "Limit of each device (MiB)", _text(seed.get("cap_mib")), key=f"{key}-cap", help=CAP_HELP,
+            placeholder="none", disabled=devices == 1,
         )  # fmt: skip
         left, right = st.columns([1, 2], vertical_alignment="bottom")
         own = left.checkbox(
-            tr("Devices of its own"), seed.get("claim", False), key=f"{key}-claim", help=tr(CLAIM_HELP),
+            "Devices of its own", seed.get("claim", False), key=f"{key}-claim", help=CLAIM_HELP,
             disabled=devices == 1,
         )  # fmt: skip
         known = list(SCHEDULES).index(seed.get("schedule"))
         schedule = right.selectbox(
-            tr("Order of the parts of a batch"), list(SCHEDULES), known, lambda one: tr(SCHEDULES[one]),
-            key=f"{key}-schedule", help=tr(SCHEDULE_HELP), disabled=devices == 1,
+            "Order of the parts of a batch", list(SCHEDULES), known, lambda one: SCHEDULES[one],
+            key=f"{key}-schedule", help=SCHEDULE_HELP, disabled=devices == 1,
         )  # fmt: skip
     if devices == 1 and seed.get("devices") != 1:
         return None

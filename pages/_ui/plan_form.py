@@ -6,7 +6,6 @@ from typing import Any, get_args
 import pandas as pd
 import streamlit as st
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.columns import ABRIDGED, CategoryColumn, ColumnPlan, NumberColumn
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import FileView
@@ -27,28 +26,28 @@ COLUMN, BECOMES, INPUT, MISSES, ONE_HOT = "Column", "Becomes", "Input", "A missi
 def plan(planned: Mapping[str, FileView], *, key: str) -> dict[str, Any] | None:
     """Draw the choice of a plan, and the table that changes it; returns the plan, None for none."""
     chosen = st.selectbox(
-        tr(LABEL), list(planned), None, lambda sha: planned[sha].filename, key, tr(HELP),
-        placeholder=tr("the columns are read as they look"), disabled=not planned,
+        LABEL, list(planned), None, lambda sha: planned[sha].filename, key, HELP,
+        placeholder="the columns are read as they look", disabled=not planned,
     )  # fmt: skip
     seen = planned[chosen].preview if chosen else None
     if chosen is None or seen is None or (known := seen.notes.plan) is None:
         return None
     if len(known.columns) >= ABRIDGED:
-        st.html(markup.small(tr("This plan is too long for a table. Import the file with --plan plan.json.")))
+        st.html(markup.small("This plan is too long for a table. Import the file with --plan plan.json."))
         return None
     settings = {
-        COLUMN: st.column_config.TextColumn(tr(COLUMN), disabled=True),
-        BECOMES: st.column_config.SelectboxColumn(tr(BECOMES), options=KINDS, required=True),
-        MISSES: st.column_config.SelectboxColumn(tr(MISSES), options=MISSING),
-        INPUT: st.column_config.TextColumn(tr(INPUT)),
-        ONE_HOT: st.column_config.CheckboxColumn(tr(ONE_HOT)),
+        COLUMN: st.column_config.TextColumn(COLUMN, disabled=True),
+        BECOMES: st.column_config.SelectboxColumn(BECOMES, options=KINDS, required=True),
+        MISSES: st.column_config.SelectboxColumn(MISSES, options=MISSING),
+        INPUT: st.column_config.TextColumn(INPUT),
+        ONE_HOT: st.column_config.CheckboxColumn(ONE_HOT),
     }
     edited = st.data_editor(
         pd.DataFrame(rows(known)), hide_index=True, column_config=settings, key=f"{key}-{chosen}", width="stretch"
     )
     names = [column.name for column in known.used()]
     index = names.index(known.target) if known.target in names else None
-    target = st.selectbox(tr("Its targets"), names, index, key=f"{key}-target-{chosen}", placeholder=tr("none"))
+    target = st.selectbox("Its targets", names, index, key=f"{key}-target-{chosen}", placeholder="none")
     return edited_plan(known, edited.to_dict("records"), target)
 
 

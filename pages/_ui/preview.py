@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from pages._ui import import_form, plan_form
-from unifiednn_core.base.texts import tr
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.plan_text import plan_rows
@@ -21,9 +20,9 @@ def panel(file: FileView) -> str:
     """Preview of a data set; one sentence if it has none."""
     seen = file.preview
     if seen is None:
-        return markup.small(tr("This file was imported before previews existed. Import it again to see one."))
-    left = _part(tr("Samples"), _samples(seen, captions=not file.facts.get("target_shape")))
-    right = _part(tr("Class balance"), _balance(seen)) if seen.class_counts else ""
+        return markup.small("This file was imported before previews existed. Import it again to see one.")
+    left = _part("Samples", _samples(seen, captions=not file.facts.get("target_shape")))
+    right = _part("Class balance", _balance(seen)) if seen.class_counts else ""
     said = (_columns(seen), *seen.notes.remarks, seen.notes.part)
     below = "".join(markup.small(words) for words in said if words) + _plan(seen)
     return (
@@ -33,19 +32,19 @@ def panel(file: FileView) -> str:
 
 
 def _figures(file: FileView, seen: DataPreview) -> list[markup.Fact]:
-    missing = tr("no NaN, none infinite")
+    missing = "no NaN, none infinite"
     if seen.not_finite:
-        missing = tr("{count} NaN or infinite", count=f"{seen.not_finite:,}")
+        missing = f"{seen.not_finite:,} NaN or infinite"
     samples, shape = file.facts.get("samples"), file.facts.get("input_shape")
     sides = _sides(shape) if isinstance(shape, list | tuple) else "-"
-    one = markup.Fact(tr("One input"), sides, markup.text(str(file.facts.get("input_dtype", ""))))
+    one = markup.Fact("One input", sides, markup.text(str(file.facts.get("input_dtype", ""))))
     if isinstance(several := file.facts.get("inputs"), Mapping):
         named = "; ".join(f"{name}: {kind}" for name, kind in several.items())
-        one = markup.Fact(tr("Inputs"), tr("{count} of each sample", count=len(several)), markup.text(named), wide=True)
+        one = markup.Fact("Inputs", f"{len(several)} of each sample", markup.text(named), wide=True)
     return [
-        markup.Fact(tr("Samples"), f"{samples:,}" if isinstance(samples, int) else "-", missing),
+        markup.Fact("Samples", f"{samples:,}" if isinstance(samples, int) else "-", missing),
         one,
-        markup.Fact(tr("Numbers"), _range(seen.inputs), _spread(seen.inputs)),
+        markup.Fact("Numbers", _range(seen.inputs), _spread(seen.inputs)),
         _target(file, seen),
     ]
 
@@ -56,22 +55,22 @@ def _sides(shape: Sequence[int]) -> str:
 
 def _target(file: FileView, seen: DataPreview) -> markup.Fact:
     if seen.targets is None and not seen.class_counts and file.facts.get("classes") is None:
-        return markup.Fact(tr("Targets"), tr("none"), tr(NO_TARGETS))
+        return markup.Fact("Targets", "none", NO_TARGETS)
     kind = markup.text(str(file.facts.get("target_dtype", "")))
     shape = file.facts.get("target_shape")
-    each = " · " + tr("{count} each", count=markup.shape(shape)) if isinstance(shape, list | tuple) and shape else ""
+    each = " · " + f"{markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
     if seen.targets is not None:
-        return markup.Fact(tr("Targets"), _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
+        return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
     count = sum(number > 0 for number in seen.class_counts)
-    return markup.Fact(tr("Targets"), wording.count_text(count, "class"), f"{kind}{each}")
+    return markup.Fact("Targets", wording.count_text(count, "class"), f"{kind}{each}")
 
 
 def _range(stats: ValueStats) -> str:
-    return tr("{start} to {end}", start=f"{stats.minimum:.4g}", end=f"{stats.maximum:.4g}")
+    return f"{stats.minimum:.4g} to {stats.maximum:.4g}"
 
 
 def _spread(stats: ValueStats) -> str:
-    return tr("mean {mean}, std {std}", mean=f"{stats.mean:.4g}", std=f"{stats.std:.4g}")
+    return f"mean {stats.mean:.4g}, std {stats.std:.4g}"
 
 
 def _samples(seen: DataPreview, *, captions: bool) -> str:
@@ -79,7 +78,7 @@ def _samples(seen: DataPreview, *, captions: bool) -> str:
     if any(sample.image for sample in seen.samples):
         figures = "".join(_thumbnail(sample if captions else _uncaptioned(sample)) for sample in seen.samples)
         return f'<div class="u-thumbs">{figures}</div>'
-    heads = tr("Input"), tr("Target")
+    heads = "Input", "Target"
     rows = ({heads[0]: sample.values, heads[1]: sample.target} for sample in seen.samples)
     return markup.table("", rows, {heads[0]: markup.mono, heads[1]: markup.bold}, right={heads[1]})
 
@@ -89,7 +88,7 @@ def _uncaptioned(sample: DataSample) -> DataSample:
 
 
 def _thumbnail(sample: DataSample) -> str:
-    label, alt = markup.text(sample.target), markup.text(tr("Sample of {label}", label=sample.target))
+    label, alt = markup.text(sample.target), markup.text(f"Sample of {sample.target}")
     return (
         f'<figure><img src="{markup.text(sample.image)}" alt="{alt}">'
         f'<figcaption title="{label}">{label}</figcaption></figure>'
@@ -104,10 +103,10 @@ def _balance(seen: DataPreview) -> str:
     highest = max(sum(group) for _, group in groups) or 1
     bars = "".join(_bar(seen, start, group, highest, labelled=len(counts) <= MAX_LABELLED) for start, group in groups)
     least, most = min(counts), max(counts)
-    span = f"{least:,}" if least == most else tr("{start} to {end}", start=f"{least:,}", end=f"{most:,}")
-    words = tr("{count} each", count=span)
+    span = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    words = f"{span} each"
     if per_bar > 1:
-        words += " · " + tr("a bar is {count} classes", count=per_bar)
+        words += " · " + f"a bar is {per_bar} classes"
     dense = "" if len(counts) <= MAX_LABELLED else " u-dense"
     return f'<div class="u-balance{dense}" role="list">{bars}</div>{markup.small(words)}'
 
@@ -115,9 +114,7 @@ def _balance(seen: DataPreview) -> str:
 def _bar(seen: DataPreview, start: int, group: tuple[int, ...], highest: int, *, labelled: bool) -> str:
     count = sum(group)
     height = f"max({100 * count / highest:.2f}%, 1px)" if count else "0"  # a class with one target is visible
-    name = (
-        seen.class_name(start) if len(group) == 1 else tr("{start} to {end}", start=start, end=start + len(group) - 1)
-    )
+    name = seen.class_name(start) if len(group) == 1 else f"{start} to {start + len(group) - 1}"
     title = markup.text(f"{name}: {wording.count_text(count, 'target')}")
     label = f"<span>{markup.text(name)}</span>" if labelled else ""
     return (
@@ -131,10 +128,8 @@ def _columns(seen: DataPreview) -> str:
     if not notes.columns:
         return ""
     more = len(notes.columns) - MAX_SHOWN_NAMES
-    names = ", ".join(notes.columns[:MAX_SHOWN_NAMES]) + (
-        tr(" and {count} more", count=f"{more:,}") if more > 0 else ""
-    )
-    return tr("Target: column {target}. Inputs, in order: {names}.", target=notes.target, names=names)
+    names = ", ".join(notes.columns[:MAX_SHOWN_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return f"Target: column {notes.target}. Inputs, in order: {names}."
 
 
 def _plan(seen: DataPreview) -> str:
@@ -142,9 +137,9 @@ def _plan(seen: DataPreview) -> str:
     plan = seen.notes.plan
     if plan is None or all(column.kind == "number" for column in plan.columns):
         return ""
-    rows = ({tr("Column"): name, tr("Becomes"): said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
-    change = tr(CHANGE, label=tr(plan_form.LABEL))
-    return _part(tr("Columns"), markup.table("", rows) + markup.small(change))
+    rows = ({"Column": name, "Becomes": said} for name, said in plan_rows(plan)[:MAX_SHOWN_NAMES])
+    change = CHANGE.format(label=plan_form.LABEL)
+    return _part("Columns", markup.table("", rows) + markup.small(change))
 
 
 def _part(heading: str, body: str) -> str:

@@ -6,7 +6,6 @@ from typing import Any, get_args
 import streamlit as st
 
 from pages._ui import arguments, drafts, frame, listed
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choices import CLASSIFICATION, LR_STAGES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.run import Hyperparameters
 from unifiednn_core.views import markup
@@ -36,23 +35,23 @@ def sequence(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     seeds = [{**stage, "begins": begins} for stage, begins in zip(of, [None, *milestones], strict=False)]
     if not of:
         seeds = [{"name": "linear"}, {"name": "cosine", "begins": 5}]
-    st.html(markup.small(tr(SEQUENCE_HELP)))
+    st.html(markup.small(SEQUENCE_HELP))
     stages: list[dict[str, Any]] = []
     begins: list[int] = []
     rows = listed.entries(seeds, key=key)
     for at, (number, stage) in enumerate(rows):
         own = f"{key}-{number}"
         with st.container(border=True, key=own):
-            listed.head(tr("LR scheduler {number}", number=at + 1), "", at, key=key)
+            listed.head(f"LR scheduler {at + 1}", "", at, key=key)
             one, two = st.columns([3, 2])
-            name = arguments.choose(one, tr("Name"), LR_STAGES, stage["name"], f"{own}-name")
+            name = arguments.choose(one, "Name", LR_STAGES, stage["name"], f"{own}-name")
             if at:
                 known = int(stage.get("begins") or max(1, 10 * number))  # fixed, or the field would begin anew
-                begins.append(two.number_input(tr("Begins after"), 1, value=known, key=f"{own}-begins"))
+                begins.append(two.number_input("Begins after", 1, value=known, key=f"{own}-begins"))
             args = stage.get("args", {}) if stage["name"] == name else {}
             stages.append({"name": name, "args": arguments.fields(LR_STAGES[name].arguments, args, f"{own}-{name}")})
     st.button(
-        tr("Add an LR scheduler"), key=f"{key}-add", icon=":material/add:", on_click=listed.add,
+        "Add an LR scheduler", key=f"{key}-add", icon=":material/add:", on_click=listed.add,
         args=(key, {"name": "cosine"}),
     )  # fmt: skip
     return {"name": SEQUENCE, "of": stages, "milestones": begins}
@@ -63,29 +62,27 @@ def groups(
 ) -> list[dict[str, Any]]:
     """Draw the parameter groups seeded with those of a spec; returns those that the form now holds."""
     with st.expander(
-        tr("Parameter groups"), icon=":material/account_tree:", expanded=opened or bool(seeds), key=f"{key}-fold"
+        "Parameter groups", icon=":material/account_tree:", expanded=opened or bool(seeds), key=f"{key}-fold"
     ):
-        st.html(markup.small(tr(GROUPS_HELP)))
+        st.html(markup.small(GROUPS_HELP))
         rows = listed.entries(seeds, key=key)
         values = [_group(seed, at, optimizer, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]
         st.button(
-            tr("Add a group"), key=f"{key}-add", icon=":material/add:", on_click=listed.add, args=(key, {"names": []})
+            "Add a group", key=f"{key}-add", icon=":material/add:", on_click=listed.add, args=(key, {"names": []})
         )
     return values
 
 
 def _group(seed: Mapping[str, Any], at: int, optimizer: str, key: str, list_key: str) -> dict[str, Any]:
     with st.container(border=True, key=key):
-        listed.head(tr("Group {number}", number=at + 1), "", at, key=list_key)
+        listed.head(f"Group {at + 1}", "", at, key=list_key)
         one, two, three = st.columns([3, 2, 1], vertical_alignment="bottom")
         text = ", ".join(seed.get("names", ()))
-        names = one.text_input(tr("Names of parameters"), text, key=f"{key}-names", placeholder=tr("*.bias, *norm*"))
+        names = one.text_input("Names of parameters", text, key=f"{key}-names", placeholder="*.bias, *norm*")
         rate = seed.get("learning_rate")
         text = "" if rate is None else drafts.argument_text(rate)
-        typed = two.text_input(
-            tr("Learning rate"), text, key=f"{key}-rate", placeholder=tr("as above"), help=tr(GROUP_RATE_HELP)
-        )
-        frozen = three.checkbox(tr("Frozen"), bool(seed.get("frozen")), key=f"{key}-frozen")
+        typed = two.text_input("Learning rate", text, key=f"{key}-rate", placeholder="as above", help=GROUP_RATE_HELP)
+        frozen = three.checkbox("Frozen", bool(seed.get("frozen")), key=f"{key}-frozen")
         group: dict[str, Any] = {"names": drafts.names(names)}
         group |= {"learning_rate": drafts.argument(typed)} if typed.strip() else {}
         if frozen:
@@ -102,22 +99,22 @@ def samples_and_precision(
     wanted = bool(wrong & set(entries)) or any(
         known[entry] and known[entry] != getattr(base, entry) for entry in entries
     )
-    with st.expander(tr("Samples, averaging, precision"), expanded=wanted, key=f"{key}-fold"):
+    with st.expander("Samples, averaging, precision", expanded=wanted, key=f"{key}-fold"):
         sampler = _sampler(known["sampler"] or {}, key=f"{key}-sampler")
         one, two, three = st.columns([1, 1, 2], vertical_alignment="bottom")
         options = list(get_args(Hyperparameters.model_fields["precision"].annotation))
         index = options.index(known["precision"]) if known["precision"] in options else 0
-        precision = one.selectbox(tr("Precision"), options, index, key=f"{key}-precision", help=tr(PRECISION_HELP))
+        precision = one.selectbox("Precision", options, index, key=f"{key}-precision", help=PRECISION_HELP)
         decay = (known["ema"] or {}).get("decay")
         text = "" if decay is None else drafts.argument_text(decay)
-        ema = two.text_input(tr("Decay of averages"), text, key=f"{key}-ema", placeholder=tr("none"), help=tr(EMA_HELP))
+        ema = two.text_input("Decay of averages", text, key=f"{key}-ema", placeholder="none", help=EMA_HELP)
         weighted = False
         if criterion in CLASSIFICATION or known["class_weights"]:
             weighted = three.checkbox(
-                tr("Weight rare classes more"),
+                "Weight rare classes more",
                 bool(known["class_weights"]),
                 key=f"{key}-weights",
-                help=tr(WEIGHTS_HELP),
+                help=WEIGHTS_HELP,
             )
     average = {"decay": drafts.argument(ema)} if ema.strip() else None
     values = {"sampler": sampler, "precision": precision, "ema": average}
@@ -126,17 +123,11 @@ def samples_and_precision(
 
 def _sampler(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     known: dict[str, Any] = {"name": NONE, "pad": 0, "window": 50, "input": None} | dict(seed)
-    way = frame.segments(
-        tr("Draw"), list(SAMPLERS), known["name"], key, lambda one: tr(SAMPLERS[one]), help=tr(SAMPLER_HELP)
-    )
+    way = frame.segments("Draw", list(SAMPLERS), known["name"], key, lambda one: SAMPLERS[one], help=SAMPLER_HELP)
     if way != "by_length":
         return None if way == NONE else {"name": way}
     one, two, three = st.columns(3)
-    pad = one.number_input(tr("Pad"), value=known["pad"], key=f"{key}-pad", help=tr(PAD_HELP))
-    window = two.number_input(
-        tr("Window (batches)"), 1, 1_000_000, known["window"], key=f"{key}-window", help=tr(WINDOW_HELP)
-    )
-    name = three.text_input(
-        tr("Input of the data"), known["input"] or "", key=f"{key}-input", placeholder=tr("the first")
-    )
+    pad = one.number_input("Pad", value=known["pad"], key=f"{key}-pad", help=PAD_HELP)
+    window = two.number_input("Window (batches)", 1, 1_000_000, known["window"], key=f"{key}-window", help=WINDOW_HELP)
+    name = three.text_input("Input of the data", known["input"] or "", key=f"{key}-input", placeholder="the first")
     return {"name": way, "pad": pad, "window": window} | ({"input": name.strip()} if name.strip() else {})

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 
 
 class Column(NamedTuple):
-    """A column; `label` is in the viewer's language."""
+    """A column."""
 
     name: str
     label: str
@@ -72,7 +71,7 @@ def table(
     """The table as HTML."""
     head = "".join(_head(column, sort, descending=descending) for column in columns)
     if ticks:
-        box = f'<input type="checkbox" data-all data-focus="all" aria-label="{markup.text(tr("Select all rows"))}">'
+        box = f'<input type="checkbox" data-all data-focus="all" aria-label="{markup.text("Select all rows")}">'
         head = f'<th class="u-tick"><label>{box}</label></th>{head}'
     body = "".join(_row(columns, line, ticks=ticks) for line in lines)
     return (
@@ -115,7 +114,7 @@ def _row(columns: Sequence[Column], line: TableLine, *, ticks: bool) -> str:
         looks = ' class="u-num"' if column.number else ""
         cells.append(f'<td data-label="{markup.text(column.label)}"{looks}>{cell}</td>')
     if ticks:
-        says = markup.text(tr("Select {name}", name=line.label))
+        says = markup.text(f"Select {line.label}")
         box = f'<input type="checkbox" data-tick="{key}" data-focus="tick {key}" aria-label="{says}">'
         cells.insert(0, f'<td class="u-tick"><label>{box}</label></td>')
     return f"<tr>{''.join(cells)}</tr>"

@@ -5,7 +5,6 @@ import json
 import streamlit as st
 
 from pages._ui import actions, frame, predictions, results, run_logs, signed_in, submodels
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import RunView
@@ -25,7 +24,7 @@ def draw(view: RunView) -> None:
     ended = view.state in ENDED and any(part.artifact for part in view.submodels)
     # Kept, so that the end of a run opens no other tab than the one that is read.
     first = st.session_state.setdefault(f"first-tab-{view.run_id}", "Models" if ended else "Events")
-    tabs = st.tabs([tr(name) for name in TABS], default=tr(first), key="details", on_change="rerun")
+    tabs = st.tabs(list(TABS), default=first, key="details", on_change="rerun")
     for tab, draw_tab in zip(tabs, drawn, strict=True):
         if tab.open:
             with tab:
@@ -43,17 +42,17 @@ def _memory(view: RunView) -> None:
 def _graph(view: RunView) -> None:
     dot = frame.service().runs.graph_dot(view.run_id)
     if dot:
-        alt = tr("The hybrid model as a graph, one box for each stretch of layers")
+        alt = "The hybrid model as a graph, one box for each stretch of layers"
         st.graphviz_chart(dot, width="content", alt=alt)
     else:
-        st.html(markup.small(tr("The graph appears once the worker has merged the networks.")))
+        st.html(markup.small("The graph appears once the worker has merged the networks."))
 
 
 def _spec(view: RunView) -> None:
-    st.markdown(tr("Save the spec as `spec.json`, then train it in a terminal:"))
+    st.markdown("Save the spec as `spec.json`, then train it in a terminal:")
     st.code("unifiednn train spec.json", language="bash")
     if signed_in.may("spec_document"):
         with st.container(horizontal=True):
             for label, kind, suffix in DOWNLOADS:
-                actions.download_link(tr(label), actions.download_address(kind, f"{view.run_id}.{suffix}"))
+                actions.download_link(label, actions.download_address(kind, f"{view.run_id}.{suffix}"))
     st.code(json.dumps(view.spec, indent=2), language="json", height=420)

@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import arms, drafts, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.run import BASELINES, MOST_LANES, CheckpointSpec, Mode, RunSpec
 from unifiednn_core.views import markup, wording
@@ -52,27 +51,27 @@ def _key(name: str) -> str:
 
 def settings(draft: Mapping[str, Any]) -> drafts.Document:
     """Draw the settings seeded with the draft; returns the entries that they now hold."""
-    st.html(markup.section(tr("Run"), place=SECTION))
-    name = st.text_input(tr("Name of the run"), draft.get("name", ""), max_chars=100, key=_key("run-name"))
+    st.html(markup.section("Run", place=SECTION))
+    name = st.text_input("Name of the run", draft.get("name", ""), max_chars=100, key=_key("run-name"))
     chosen = policy(draft.get("policy") or {}, key=_key("policy"))
     one, two, three, four = st.columns(4)
     known = str(draft.get("device", "auto"))
     devices = list(dict.fromkeys((*DEVICES, known)))
-    tip = tr("auto takes the GPU if there is one.")
-    device = one.selectbox(tr("Device"), devices, index=devices.index(known), key=_key("run-device"), help=tip)
-    seed = two.number_input(tr("Seed"), 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
+    tip = "auto takes the GPU if there is one."
+    device = one.selectbox("Device", devices, index=devices.index(known), key=_key("run-device"), help=tip)
+    seed = two.number_input("Seed", 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
     threads = three.number_input(
-        tr("Threads"),
+        "Threads",
         1,
         1024,
         draft.get("threads"),
         key=_key("run-threads"),
-        placeholder=tr("auto"),
-        help=tr(THREADS_HELP),
+        placeholder="auto",
+        help=THREADS_HELP,
     )
     limits = ["auto", *range(1, MOST_LANES + 1)]
     lanes = four.selectbox(
-        tr("Lanes"), limits, limits.index(draft.get("lanes", "auto")), key=_key("run-lanes"), help=tr(LANES_HELP)
+        "Lanes", limits, limits.index(draft.get("lanes", "auto")), key=_key("run-lanes"), help=LANES_HELP
     )
     entries: dict[str, Any] = {"name": name, "policy": chosen, "device": device, "seed": seed}
     if lanes != "auto" or "lanes" in draft:
@@ -87,21 +86,19 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
 
 def profile(known: str, *, key: str) -> str:
     """Draw the choice of the profile, and return it."""
-    return frame.segments(
-        tr("Profile"), PROFILES, known if known in PROFILES else PROFILES[0], key, help=tr(PROFILE_HELP)
-    )
+    return frame.segments("Profile", PROFILES, known if known in PROFILES else PROFILES[0], key, help=PROFILE_HELP)
 
 
 def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:
     known = draft.get("memory_limit_bytes")
     shown = None if known is None else max(1, round(known / MIB))
     typed = st.number_input(
-        tr("Memory limit (MiB)"),
+        "Memory limit (MiB)",
         1,
         value=shown,
         key=_key("run-memory-limit"),
-        placeholder=tr("none"),
-        help=tr(MEMORY_HELP),
+        placeholder="none",
+        help=MEMORY_HELP,
     )
     if typed is None:
         return {"memory_limit_bytes": None} if "memory_limit_bytes" in draft else {}
@@ -119,20 +116,20 @@ def policy(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
     """Draw the choice of a policy with its parameters, seeded with one; returns the one that it now says."""
     cards = {card.name: card for card in frame.service().runs.policies()}
     known = str(seed.get("name") if seed.get("name") in cards else next(iter(cards)))
-    label = tr("Policy: which sub-model trains next")
+    label = "Policy: which sub-model trains next"
     card = cards[frame.segments(label, list(cards), known, f"{key}-name", wording.title)]
-    st.html(markup.small(tr(card.summary)))
+    st.html(markup.small(card.summary))
     values: dict[str, Any] = {"name": card.name}
     for column, parameter in zip(st.columns(max(2, len(card.parameters))), card.parameters, strict=False):
         value = seed.get(parameter.name, parameter.default) if card.name == seed.get("name") else parameter.default
         field, plain = f"{key}-{card.name}-{parameter.name}", parameter.name.removesuffix("_s")
-        label = tr(plain.replace("_", " ").capitalize()) + (" (s)" if plain != parameter.name else "")
+        label = plain.replace("_", " ").capitalize() + (" (s)" if plain != parameter.name else "")
         if parameter.choices:
             options = list(parameter.choices)
             index = options.index(value) if value in options else 0
             typed: object = column.selectbox(label, options, index=index, key=field)
         else:
-            text = column.text_input(label, drafts.argument_text(value), key=field, help=tr(parameter.valid))
+            text = column.text_input(label, drafts.argument_text(value), key=field, help=parameter.valid)
             typed = drafts.argument(text)
         if typed != parameter.default:
             values[parameter.name] = typed
@@ -144,14 +141,12 @@ def _baselines(draft: Mapping[str, Any]) -> drafts.Document:
     known, first = plan(draft)
     names, chosen = list(arms.CHOICES), arms.choice_of(known)
     modes = arms.CHOICES[
-        frame.segments(tr("Run the baseline too"), names, chosen, _key("run-baselines"), tr, help=tr(arms.CHOICE_HELP))
+        frame.segments("Run the baseline too", names, chosen, _key("run-baselines"), help=arms.CHOICE_HELP)
     ]
     if modes:
         when, key = BEFORE if first else AFTER, _key("run-baselines-when")
         first = (
-            frame.segments(
-                tr("Before or after the hybrid"), [BEFORE, AFTER], when, key, lambda one: tr(one.capitalize())
-            )
+            frame.segments("Before or after the hybrid", [BEFORE, AFTER], when, key, lambda one: one.capitalize())
             == BEFORE
         )
     now = {"baselines": list(modes), "baselines_first": bool(first and modes)}
@@ -169,31 +164,31 @@ def _recovery(draft: Mapping[str, Any]) -> drafts.Document:
     known = RECOVERY_DEFAULTS | dict(draft)
     every_s, every_steps = (known["checkpoint"].get(entry) for entry in ("every_s", "every_steps"))
     every_s, limit_s = None if every_s is None else float(every_s), float(known["step_limit_s"])
-    with st.expander(tr("Recovery"), icon=":material/history:", key=_key("run-recovery")):
+    with st.expander("Recovery", icon=":material/history:", key=_key("run-recovery")):
         one, two = st.columns(2)
         seconds = one.number_input(
-            tr("Checkpoint every (s)"),
+            "Checkpoint every (s)",
             0.0,
             None,
             every_s,
             10.0,
             "%g",
             _key("run-every-s"),
-            tr(EVERY_HELP),
-            placeholder=tr("never"),
+            EVERY_HELP,
+            placeholder="never",
         )
         steps = two.number_input(
-            tr("or every (steps)"),
+            "or every (steps)",
             0,
             value=every_steps,
             key=_key("run-every-steps"),
-            placeholder=tr("never"),
-            help=tr(STEPS_HELP),
+            placeholder="never",
+            help=STEPS_HELP,
         )
-        ways, title = list(RECOVERY), lambda one: tr(RECOVERY[one])
-        recovery = frame.segments(tr("After a crash"), ways, known["recovery"], _key("run-after-crash"), title)
+        ways, title = list(RECOVERY), lambda one: RECOVERY[one]
+        recovery = frame.segments("After a crash", ways, known["recovery"], _key("run-after-crash"), title)
         limit_s = st.number_input(
-            tr("Longest step (s)"), 0.0, None, limit_s, 60.0, "%g", _key("run-step-limit"), tr(LIMIT_HELP)
+            "Longest step (s)", 0.0, None, limit_s, 60.0, "%g", _key("run-step-limit"), LIMIT_HELP
         )
     checkpoint = {"every_s": seconds} | ({} if steps is None else {"every_steps": steps})
     now = {"checkpoint": checkpoint, "recovery": recovery, "step_limit_s": limit_s}

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import streamlit as st
 
 from pages._ui import actions, arms, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention, markup, wording
@@ -20,8 +19,8 @@ def draw_runs(runs: Iterable[RunView], *, key: str, heads: bool = False) -> None
     with st.container(key=f"rows-{key}"):
         if heads:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-{key}-head"):
-                st.html(markup.faint(tr("Run")), width=NAME_WIDTH_PX)
-                names = (tr("State"), tr("How"), tr("Sub-models"), tr("Time"), tr("When"))
+                st.html(markup.faint("Run"), width=NAME_WIDTH_PX)
+                names = ("State", "How", "Sub-models", "Time", "When")
                 st.html(markup.cells("u-brief u-head", map(markup.text, names)))
                 st.space(ACTIONS_WIDTH_PX)
         for run in runs:
@@ -39,7 +38,7 @@ def draw_hybrids(runs: Sequence[RunView]) -> None:
     """Draw one line for each hybrid with its baselines; without any, say what to do."""
     hybrids = [run for run in runs if not arms.is_baseline(run)]
     if not hybrids:
-        actions.empty_page(tr("Nothing to compare yet"), tr(NO_HYBRID), "demo-compare")
+        actions.empty_page("Nothing to compare yet", NO_HYBRID, "demo-compare")
         return
     with st.container(key="rows-compare"):
         for run in hybrids:
@@ -52,9 +51,9 @@ def _line(run: RunView, page: str, way: str) -> None:
     """Draw the link to a run and its line; `way` is HTML already."""
     st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
-        figure = tr("position {place}", place=run.queue_position) if run.queue_position else tr("waiting")
-        figure += ", " + tr("for {what}", what=run.waits_for.rstrip(".")) if run.waits_for else ""
-        moment = tr("submitted {ago}", ago=frame.ago(run.created_at_s))
+        figure = f"position {run.queue_position}" if run.queue_position else "waiting"
+        figure += ", " + f"for {run.waits_for.rstrip('.')}" if run.waits_for else ""
+        moment = f"submitted {frame.ago(run.created_at_s)}"
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
         moment = frame.ago(run.ended_at_s or run.started_at_s or run.created_at_s)

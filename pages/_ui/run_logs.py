@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from pages._ui import actions, frame, signed_in
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import logs, markup, wording
 from unifiednn_core.views.runs import RunView
 
@@ -20,36 +19,35 @@ def events(view: RunView) -> None:
     known = logs.event_lines(view.events)
     found = _filtered(view, known, "events")[::-1]
     table = (
-        {tr("Time"): frame.clock(line.at_s), tr("Who"): line.who, tr("Event"): line.title}
-        | {tr("Message"): (line.level, line.text)}
+        {"Time": frame.clock(line.at_s), "Who": line.who, "Event": line.title} | {"Message": (line.level, line.text)}
         for line in found[:SHOWN_EVENTS]
     )
     looks: markup.Looks = {
-        tr("Time"): markup.faint,
-        tr("Who"): lambda who: _who(who),
-        tr("Event"): lambda title: markup.text(wording.title(title)),
-        tr("Message"): lambda told: _told(*told),
+        "Time": markup.faint,
+        "Who": lambda who: _who(who),
+        "Event": lambda title: markup.text(wording.title(title)),
+        "Message": lambda told: _told(*told),
     }
-    caption = tr("Newest first, at most {count}", count=SHOWN_EVENTS)
+    caption = f"Newest first, at most {SHOWN_EVENTS}"
     st.html(f'<div class="u-log">{markup.table(caption, table, looks)}</div>')
 
 
 def worker(view: RunView) -> None:
     """Draw what the workers wrote, with a copy button and a download."""
     if not signed_in.may("worker_log"):
-        st.html(markup.small(tr("Ask an operator: logs are for people who submit.")))
+        st.html(markup.small("Ask an operator: logs are for people who submit."))
         return
     log = frame.service().logs.worker_log(view.run_id)
     if log.withheld:
-        st.html(markup.quiet("lock", tr(log.withheld)))
+        st.html(markup.quiet("lock", log.withheld))
         _download(view)
         return
     found = _filtered(view, log.lines, "worker", beside=lambda: _download(view))
     if not log.lines:
-        st.html(markup.small(tr("The worker wrote nothing so far; warnings and errors would be here.")))
+        st.html(markup.small("The worker wrote nothing so far; warnings and errors would be here."))
         return
     if log.is_cut or len(found) > SHOWN_LINES:
-        st.html(markup.small(tr("The newest lines; older ones are in the file on the server.")))
+        st.html(markup.small("The newest lines; older ones are in the file on the server."))
     scrolls = len(found) > MOST_WITHOUT_SCROLLING
     with st.container(height=HEIGHT_PX if scrolls else "content", key="worker-log", autoscroll=scrolls):
         st.code("\n".join(line.text for line in found[-SHOWN_LINES:]), language=None, wrap_lines=True)
@@ -60,30 +58,30 @@ def _filtered(
 ) -> tuple[logs.LogLine, ...]:
     """Draw the filters of some lines and return what they leave."""
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"filter-{key}"):
-        words = st.text_input(tr("Text"), key=f"{key}-words", placeholder=tr("any"), width=220)
+        words = st.text_input("Text", key=f"{key}-words", placeholder="any", width=220)
         names = ["", *(part.name for part in view.submodels)]
         who = st.selectbox(
-            tr("Sub-model"), names, key=f"{key}-who", width=220,
-            format_func=lambda name: name or tr("all and the run"),
+            "Sub-model", names, key=f"{key}-who", width=220,
+            format_func=lambda name: name or "all and the run",
         )  # fmt: skip
         least = st.selectbox(
-            tr("Level"), logs.LEVELS, key=f"{key}-level", width=200, format_func=lambda level: tr(TITLES[level])
+            "Level", logs.LEVELS, key=f"{key}-level", width=200, format_func=lambda level: TITLES[level]
         )
         found = logs.chosen(lines, words or "", least, who or None)
-        st.html(markup.small(tr("{found} of {count} lines", found=len(found), count=len(lines))), width="content")
+        st.html(markup.small(f"{len(found)} of {len(lines)} lines"), width="content")
         beside()
     return found
 
 
 def _download(view: RunView) -> None:
     address = actions.download_address("logs", f"{view.run_id}.txt")
-    actions.download_link(tr("Download events and log"), address)
+    actions.download_link("Download events and log", address)
 
 
 def _who(names: Sequence[str]) -> str:
     """Names of sub-models; one line for many."""
     if not names:
-        return markup.faint(tr("run"))
+        return markup.faint("run")
     if len(names) == 1:
         return f'<span class="u-who" title="{markup.text(names[0])}">{markup.text(names[0])}</span>'
     count = wording.count_text(len(names), "sub-model")

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, arms, frame, pager, rows, signed_in
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
-from unifiednn_core.base.texts import current_language, tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
@@ -32,10 +31,10 @@ def draw(_live: bool) -> bool:
     lives = choices.living > 0
     actions.show_refusals()
     count = wording.count_text(choices.total, "run")
-    as_of = tr("data as of {clock}", clock=frame.clock())
-    st.html(markup.title(tr("Runs"), markup.note(f"{count} · {as_of}" if choices.total else "")))
+    as_of = f"data as of {frame.clock()}"
+    st.html(markup.title("Runs", markup.note(f"{count} · {as_of}" if choices.total else "")))
     if not choices.total:
-        actions.empty_page(tr("No runs yet"), tr(wording.NO_RUNS), "demo-choose")
+        actions.empty_page("No runs yet", wording.NO_RUNS, "demo-choose")
         return lives
     query = _query(choices)
     found = runs.listing(query)
@@ -45,7 +44,7 @@ def draw(_live: bool) -> bool:
     if found.searched is not None:
         _searched(found.searched, choices.total, query.text)
     if not found.lines:
-        st.html(markup.empty(tr("No run matches"), tr("Change the search or the filters.")))
+        st.html(markup.empty("No run matches", "Change the search or the filters."))
         return lives
     answer = rows.draw(
         _columns(), [_line(line) for line in found.lines], caption=caption, key=KEY, sort=query.sort,
@@ -66,8 +65,8 @@ def draw_deletion() -> None:
     """Draw the dialog that asks before runs are deleted, if it is open. Call it once, in the body of a page."""
     asked: tuple[str, ...] | None = st.session_state.get(DELETING)
     if asked:
-        title = tr("Delete {runs}?", runs=wording.count_text(len(asked), "run"))
-        st.dialog(title, on_dismiss=_close)(frame.in_language(_deletion))(asked)
+        title = f"Delete {wording.count_text(len(asked), 'run')}?"
+        st.dialog(title, on_dismiss=_close)(_deletion)(asked)
 
 
 def ask_to_delete(run_ids: Sequence[str]) -> None:
@@ -78,22 +77,20 @@ def ask_to_delete(run_ids: Sequence[str]) -> None:
 def _query(choices: RunChoices) -> RunQuery:
     """Draw search and filters; returns what they ask."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
-        text = st.text_input(tr("Search"), key="runs-text", placeholder=tr("run, sub-model, owner"), width=200)
+        text = st.text_input("Search", key="runs-text", placeholder="run, sub-model, owner", width=200)
         states = st.multiselect(
-            tr("State"), list(State), key="runs-states", format_func=lambda state: tr(wording.STATES[state].label),
-            placeholder=tr("all"), width=190,
+            "State", list(State), key="runs-states", format_func=lambda state: wording.STATES[state].label,
+            placeholder="all", width=190,
         )  # fmt: skip
         owner, device = None, ""
         if len(choices.owners) > 1:
             owner = st.selectbox(
-                tr("Owner"), choices.owners, None, _person, "runs-owner", placeholder=tr("everybody"), width=190
+                "Owner", choices.owners, None, _person, "runs-owner", placeholder="everybody", width=190
             )
         if len(choices.devices) > 1:
-            picked = st.selectbox(
-                tr("Device"), choices.devices, None, key="runs-device", placeholder=tr("any"), width=110
-            )
+            picked = st.selectbox("Device", choices.devices, None, key="runs-device", placeholder="any", width=110)
             device = picked or ""
-        period = st.selectbox(tr("Submitted"), list(PERIODS), key="runs-period", format_func=tr, width=150)
+        period = st.selectbox("Submitted", list(PERIODS), key="runs-period", width=150)
     since_s = frame.now_s() - PERIODS[period] * DAY_S if PERIODS[period] else None
     asked = (text, tuple(states), owner, device, period)
     if st.session_state.get(ASKED, asked) != asked:
@@ -110,17 +107,17 @@ def _query(choices: RunChoices) -> RunQuery:
 def _searched(count: int, total: int, text: str) -> None:
     """Say in how many runs a text was looked for, with the button that looks for it in all."""
     with st.container(horizontal=True, vertical_alignment="center", key="runs-searched"):
-        st.html(markup.small(tr("Searched in the newest {count} runs.", count=f"{count:,}")), width="content")
-        if st.button(tr("Search all {count}", count=f"{total:,}"), key="runs-search-all", type="tertiary"):
+        st.html(markup.small(f"Searched in the newest {count:,} runs."), width="content")
+        if st.button(f"Search all {total:,}", key="runs-search-all", type="tertiary"):
             st.session_state[EVERYWHERE] = text
             st.rerun()
 
 
 def _columns() -> list[rows.Column]:
     heads = {
-        "name": tr("Run"), "state": tr("State"), "owner": tr("Owner"), "parts": tr("Sub-models"),
-        "accuracy": tr("Test accuracy"), "memory": tr("Peak memory"), "verdict": tr("Verdict"),
-        "device": tr("Device"), "time": tr("Time"), "submitted": tr("Submitted"),
+        "name": "Run", "state": "State", "owner": "Owner", "parts": "Sub-models",
+        "accuracy": "Test accuracy", "memory": "Peak memory", "verdict": "Verdict",
+        "device": "Device", "time": "Time", "submitted": "Submitted",
     }  # fmt: skip
     plain, numbers = {"parts", "verdict"}, {"parts", "accuracy", "memory", "time"}
     return [rows.Column(name, label, name not in plain, name in numbers) for name, label in heads.items()]
@@ -130,7 +127,7 @@ def _line(line: RunLine) -> rows.TableLine:
     run = line.run
     elapsed = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)
     if run.state is State.QUEUED and run.queue_position:
-        elapsed = tr("position {place}", place=run.queue_position)
+        elapsed = f"position {run.queue_position}"
     owners = ", ".join(map(_person, line.owners))
     way = arms.badge(run) or markup.faint(arms.way_text(run))
     return rows.TableLine(
@@ -152,7 +149,7 @@ def _line(line: RunLine) -> rows.TableLine:
 
 
 def _person(owner: str) -> str:
-    return owner or tr("this computer")
+    return owner or "this computer"
 
 
 def _verdict(line: RunLine) -> str:
@@ -160,13 +157,11 @@ def _verdict(line: RunLine) -> str:
     if arms.is_baseline(line.run) or line.run.state not in ENDED or " " not in line.arms.strip():
         return ""
     person = signed_in.actor()
-    return _verdict_of(
-        line.run.run_id, line.arms, None if person is None else (person.id, person.role), current_language()
-    )
+    return _verdict_of(line.run.run_id, line.arms, None if person is None else (person.id, person.role))
 
 
 @st.cache_resource(show_spinner=False, max_entries=512)
-def _verdict_of(run_id: str, equal: str, person: tuple[str, str] | None, language: str) -> str:
+def _verdict_of(run_id: str, equal: str, person: tuple[str, str] | None) -> str:
     """Of an ended run; `equal` are the ended runs of its fingerprint."""
     return arms.difference_text(arms.comparison(run_id), "memory_ratio")
 
@@ -174,19 +169,19 @@ def _verdict_of(run_id: str, equal: str, person: tuple[str, str] | None, languag
 def _bar(ticked: Sequence[str]) -> None:
     """Draw what can be done with the ticked runs; the buttons stay where they are."""
     count = len(ticked)
-    words = tr("{count} selected", count=count) if count else tr("Tick runs to compare or delete them.")
+    words = f"{count} selected" if count else "Tick runs to compare or delete them."
     fits = LEAST <= count <= MOST
-    tip = tr("Tick {least} to {most} runs.", least=LEAST, most=MOST)
-    if st.button(tr("Compare"), key="runs-compare", icon=":material/balance:", disabled=not fits, help=tip):
+    tip = f"Tick {LEAST} to {MOST} runs."
+    if st.button("Compare", key="runs-compare", icon=":material/balance:", disabled=not fits, help=tip):
         st.switch_page(actions.COMPARE_PAGE, query_params={"runs": ",".join(ticked)})
     if not signed_in.may("delete_run"):
         return
-    if st.button(tr("Delete…"), key="runs-delete", icon=":material/delete:", disabled=not count):
+    if st.button("Delete…", key="runs-delete", icon=":material/delete:", disabled=not count):
         ask_to_delete(ticked)
         st.rerun()
     if count == 1:
         _stop(ticked[0])
-    if count and st.button(tr("Clear"), key="runs-clear", type="tertiary"):
+    if count and st.button("Clear", key="runs-clear", type="tertiary"):
         rows.clear(KEY)
         st.rerun()
     st.html(markup.small(words))
@@ -198,7 +193,7 @@ def _stop(run_id: str) -> None:
         run = arms.fitting(frame.service().runs.observe(run_id))
     except NotFound:
         return
-    if Event.STOP in run.actions and st.button(tr("Stop…"), key=f"stop-{run_id}-", icon=":material/stop:"):
+    if Event.STOP in run.actions and st.button("Stop…", key=f"stop-{run_id}-", icon=":material/stop:"):
         actions.open_dialog("stop", run_id)
         st.rerun()
 
@@ -215,16 +210,16 @@ def _deletion(run_ids: Sequence[str]) -> None:
         try:
             found.append(service.deletion(run_id))
         except UnifiedNNError as error:
-            st.html(markup.notice("orange", "warning", tr("Not deleted"), str(error)))
+            st.html(markup.notice("orange", "warning", "Not deleted", str(error)))
     for view in found:
         st.html(_told(view))
     can = [view.run_id for view in found if not view.refused]
-    st.html(markup.small(f"{tr(STAYS)} {tr('This cannot be undone.')}"))
+    st.html(markup.small(f"{STAYS} This cannot be undone."))
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(tr("Keep"), key="delete-no"):
+        if st.button("Keep", key="delete-no"):
             _close()
             st.rerun()
-        label = tr("Delete {runs}", runs=wording.count_text(len(can), "run"))
+        label = f"Delete {wording.count_text(len(can), 'run')}"
         if st.button(label, key="delete-yes", type="primary", icon=":material/delete:", disabled=not can):
             actions.attempt(lambda: service.delete(can))
             rows.clear(KEY)
@@ -240,9 +235,9 @@ def _told(view: DeletionView) -> str:
     lines = [f"{', '.join(goes)}, {memory_text(view.size_bytes)}."]
     if view.others:
         others = wording.count_text(view.others, "other run")
-        lines.append(tr("What stays, but can no longer be compared with it: {others}.", others=others))
+        lines.append(f"What stays, but can no longer be compared with it: {others}.")
     if view.taken:
-        lines.append(tr("Taken into the library, and stay: {files}.", files=", ".join(view.taken)))
+        lines.append(f"Taken into the library, and stay: {', '.join(view.taken)}.")
     return f"<p>{markup.bold(view.name)}: {markup.text(' '.join(lines))}</p>"
 
 

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, file_pick, frame, rows, signed_in, starts
 from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.spec.run_query import MOST_COUNTED, MOST_USES_COUNTED, KeptQuery, KeptSort
 from unifiednn_core.views import markup, wording
@@ -29,19 +28,19 @@ Key = Callable[[Any], Any]
 
 def quota(view: QuotaView) -> str:
     """What the files of the viewer take, of how much; and what the home folder takes."""
-    parts = f"{tr('library')} {memory_text(view.library)}, {tr('models')} {memory_text(view.models)}, "
-    parts += f"{tr('newest checkpoints')} {memory_text(view.checkpoints)}"
-    mine = tr("Your files: {used}", used=memory_text(view.used_bytes))
+    parts = f"library {memory_text(view.library)}, models {memory_text(view.models)}, "
+    parts += f"newest checkpoints {memory_text(view.checkpoints)}"
+    mine = f"Your files: {memory_text(view.used_bytes)}"
     lines = [_measure(mine, view.used_bytes, view.quota_bytes, parts)]
     if view.home_bytes is not None:
-        free = "" if view.free_bytes is None else tr("{free} free on the disk", free=memory_text(view.free_bytes))
-        home = tr("Home folder: {used}", used=memory_text(view.home_bytes))
+        free = "" if view.free_bytes is None else f"{memory_text(view.free_bytes)} free on the disk"
+        home = f"Home folder: {memory_text(view.home_bytes)}"
         lines.append(_measure(home, view.home_bytes, view.home_limit_bytes, free))
     return f'<div class="u-quotas">{"".join(lines)}</div>'
 
 
 def _measure(words: str, used: int, limit: int | None, more: str) -> str:
-    of = "" if limit is None else " " + tr("of {limit}", limit=memory_text(limit))
+    of = "" if limit is None else " " + f"of {memory_text(limit)}"
     fraction = None if not limit else used / limit
     colour = None if fraction is None or fraction < 0.9 else "var(--u-red)"
     bar = "" if fraction is None else markup.bar(fraction, words, colour)
@@ -54,7 +53,7 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
     place = st.container()
     if not shown:
-        st.html(markup.empty(tr("No file matches"), tr("Change the search or the filters.")))
+        st.html(markup.empty("No file matches", "Change the search or the filters."))
         return
     keys: dict[str, Key] = {
         "name": lambda one: one.file.filename.lower(), "kind": lambda one: one.file.kind,
@@ -62,8 +61,8 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
         "runs": lambda one: one.runs, "added": lambda one: one.file.created_at_s,
     }  # fmt: skip
     heads = {
-        "name": tr("File"), "kind": tr("Kind"), "format": tr("Format"), "facts": tr("Facts"), "runs": tr("Used by"),
-        "size": tr("Size"), "added": tr("Added"), "sha": "SHA-256",
+        "name": "File", "kind": "Kind", "format": "Format", "facts": "Facts", "runs": "Used by",
+        "size": "Size", "added": "Added", "sha": "SHA-256",
     }  # fmt: skip
     columns = [rows.Column(name, label, name in keys, name == "size") for name, label in heads.items()]
     total = memory_text(sum(one.file.size_bytes for one in shown))
@@ -81,7 +80,7 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
 def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
     """Draw the table of what runs have kept, with search and what can be done with the ticked one."""
     text = st.text_input(
-        tr("Search"), key=f"{key}-text", placeholder=tr("sub-model, run"), width=240, label_visibility="collapsed"
+        "Search", key=f"{key}-text", placeholder="sub-model, run", width=240, label_visibility="collapsed"
     ).strip()  # fmt: skip
     sort, descending, most = _arrangement(key)
     asked = KeptQuery(what, text, cast("KeptSort", sort), descending, most or MOST_COUNTED)
@@ -90,18 +89,18 @@ def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key=f"{key}-bar")
     place = st.container()
     if not shown:
-        st.html(markup.empty(tr("Nothing matches"), tr("Change the search.")))
+        st.html(markup.empty("Nothing matches", "Change the search."))
         return
     is_model = what == "model"
-    heads = {"name": tr("Sub-model"), "run": tr("Run"), "state": tr("State"), "accuracy": tr("Test accuracy")}
-    heads |= {"sha": tr("SHA-256 of weights"), "certificate": tr("Certificate")} if is_model else {"step": tr("Step")}
-    heads |= {"size": tr("Size"), "added": tr("Written"), "get": tr("Download")}
+    heads = {"name": "Sub-model", "run": "Run", "state": "State", "accuracy": "Test accuracy"}
+    heads |= {"sha": "SHA-256 of weights", "certificate": "Certificate"} if is_model else {"step": "Step"}
+    heads |= {"size": "Size", "added": "Written", "get": "Download"}
     columns = [
         rows.Column(name, label, name in get_args(KeptSort), name in ("accuracy", "size", "step"))
         for name, label in heads.items()
     ]
     count = wording.count_text(found.total, thing)
-    caption = tr("{things} or more: search for the others", things=count)
+    caption = f"{count} or more: search for the others"
     if found.size_bytes is not None:
         caption = f"{count}, {memory_text(found.size_bytes)}"
     lines = [_kept_line(one, list(heads)[1:]) for one in shown]
@@ -109,7 +108,7 @@ def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
     chosen = [one for one in shown if _kept_key(one) in answer.ticked]
     with bar:
         one = chosen[0] if len(chosen) == 1 else None
-        label = tr("Use in a new hybrid") if is_model else tr("Continue in a new hybrid")
+        label = "Use in a new hybrid" if is_model else "Continue in a new hybrid"
         used = st.button(label, key=f"{key}-use", icon=":material/account_tree:", disabled=one is None)
         st.html(markup.small(_ticked_words(len(chosen))))
     if one is not None and used:
@@ -123,23 +122,23 @@ def draw_dialogs(held: Sequence[ShelvedFile]) -> None:
     by_sha = {one.file.sha256: one for one in held}
     if asked := st.session_state.get(DELETING):
         chosen = [by_sha[sha256] for sha256 in asked[1] if sha256 in by_sha]
-        title = tr("Delete {files}?", files=wording.count_text(len(chosen), "file"))
-        st.dialog(title, on_dismiss=_close)(frame.in_language(_deletion))(asked[0], chosen)
+        title = f"Delete {wording.count_text(len(chosen), 'file')}?"
+        st.dialog(title, on_dismiss=_close)(_deletion)(asked[0], chosen)
     elif (asked := st.session_state.get(RENAMING)) and asked[1] in by_sha:
-        st.dialog(tr("Rename"), on_dismiss=_close)(frame.in_language(_renaming))(asked[0], by_sha[asked[1]])
+        st.dialog("Rename", on_dismiss=_close)(_renaming)(asked[0], by_sha[asked[1]])
 
 
 def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
     kinds = sorted({one.file.kind for one in held})
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-filters"):
         asked = st.text_input(
-            tr("Search"), key=f"{key}-text", placeholder=tr("name, format, SHA-256, run"), width=280,
+            "Search", key=f"{key}-text", placeholder="name, format, SHA-256, run", width=280,
             label_visibility="collapsed",
         )  # fmt: skip
         kind = None
         if len(kinds) > 1:
             kind = st.selectbox(
-                tr("Kind"), kinds, None, key=f"{key}-kind", placeholder=tr("all kinds"), width=160,
+                "Kind", kinds, None, key=f"{key}-kind", placeholder="all kinds", width=160,
                 label_visibility="collapsed",
             )  # fmt: skip
     text = asked.strip().lower()
@@ -168,7 +167,7 @@ def _table(
         down = not descending if answer.sorted == sort else answer.sorted in DESCENDING
         st.session_state[f"{key}-sort"] = (answer.sorted, down)
         st.rerun()
-    if len(drawn) < total and st.button(tr("Show all {count}", count=total), key=f"{key}-more"):
+    if len(drawn) < total and st.button(f"Show all {total}", key=f"{key}-more"):
         st.session_state[f"{key}-all"] = True
         st.rerun()
     return answer
@@ -179,9 +178,9 @@ def _line(one: ShelvedFile) -> rows.TableLine:
     users = [_counted(one.runs, "run", MOST_USES_COUNTED)] if one.runs else []
     users += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
     facts = " · ".join(file_pick.facts(file)) or "-"
-    came = f"{tr('from run {run}', run=one.origin.run_name or one.origin.run_id)}" if one.origin else ""
+    came = f"from run {one.origin.run_name or one.origin.run_id}" if one.origin else ""
     if one.owners > 1:
-        came = " · ".join(filter(None, (came, tr("{count} people have it", count=one.owners))))
+        came = " · ".join(filter(None, (came, f"{one.owners} people have it")))
     return rows.TableLine(
         file.sha256, file.filename,
         (
@@ -203,7 +202,7 @@ def _kept_key(one: KeptModel) -> str:
 def _kept_line(one: KeptModel, names: Sequence[str]) -> rows.TableLine:
     kind = "models" if one.what == "model" else "checkpoints"
     address = actions.download_address(kind, one.run_id, one.submodel)
-    label = tr("Download {name}", name=f"{one.submodel}, {memory_text(one.size_bytes)}")
+    label = f"Download {one.submodel}, {memory_text(one.size_bytes)}"
     run = markup.text(one.run_name)
     cells = {
         "run": f'<a class="u-clip u-link" href="run?run={markup.text(one.run_id)}" title="{run}">{run}</a>',
@@ -223,55 +222,55 @@ def _certificate(stands: Standing | None) -> str:
     if stands is None:
         return "-"
     words, symbol, colour = LOOKS[stands]
-    return markup.badge(tr(words), symbol, colour, tr("Separation certificate"))
+    return markup.badge(words, symbol, colour, "Separation certificate")
 
 
 def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
     one = chosen[0] if len(chosen) == 1 else None
     icon = ":material/account_tree:"
     if signed_in.may("save_draft") and st.button(
-        tr("Use in a new hybrid"), key=f"{key}-use", icon=icon,
+        "Use in a new hybrid", key=f"{key}-use", icon=icon,
         disabled=one is None or one.file.kind == "tokenizer",
     ):  # fmt: skip
         starts.with_file(chosen[0])
-    if st.button(tr("Rename…"), key=f"{key}-rename", icon=":material/edit:", disabled=one is None):
+    if st.button("Rename…", key=f"{key}-rename", icon=":material/edit:", disabled=one is None):
         st.session_state[RENAMING] = (key, chosen[0].file.sha256)
         st.rerun()
-    if st.button(tr("Delete…"), key=f"{key}-delete", icon=":material/delete:", disabled=not chosen):
+    if st.button("Delete…", key=f"{key}-delete", icon=":material/delete:", disabled=not chosen):
         st.session_state[DELETING] = (key, tuple(one.file.sha256 for one in chosen))
         st.rerun()
     st.html(markup.small(_ticked_words(len(chosen))))
 
 
 def _ticked_words(count: int) -> str:
-    return tr("{count} selected", count=count) if count else tr("Tick a row to use it.")
+    return f"{count} selected" if count else "Tick a row to use it."
 
 
 def _counted(count: int, thing: str, most: int) -> str:
     """A count with its noun, of things that are counted up to `most`."""
     words = wording.count_text(count, thing)
-    return words if count < most else tr("{things} or more", things=words)
+    return words if count < most else f"{words} or more"
 
 
 def _details(one: ShelvedFile) -> str:
     """What uses a file, and where it is from."""
     lines = []
     if one.origin is not None:
-        what = tr("Trained model") if one.origin.what == "model" else tr("Checkpoint")
-        step = "" if one.origin.step is None else f", {tr('step {step}', step=one.origin.step)}"
+        what = "Trained model" if one.origin.what == "model" else "Checkpoint"
+        step = "" if one.origin.step is None else f", step {one.origin.step}"
         run_id, name = one.origin.run_id, one.origin.run_name
         link = _run_link(run_id, name) if one.origin.is_there else markup.text(name or run_id)
         lines.append(f"{markup.text(what)} {markup.bold(one.origin.submodel)}{markup.text(step)}, {link}")
     for use in frame.service().library.file_uses(one.file.sha256):
-        entry = tr(ENTRIES.get(use.entry, use.entry))
-        needed = f" {markup.faint(tr('still needed: the run has not ended'))}" if use.needed else ""
+        entry = ENTRIES.get(use.entry, use.entry)
+        needed = f" {markup.faint('still needed: the run has not ended')}" if use.needed else ""
         lines.append(
             f"{markup.text(entry)}: {markup.bold(use.submodel)}, {_run_link(use.run_id, use.run_name)}{needed}"
         )
     for draft_id, name in one.drafts:
         address = f'<a class="u-link" href="build?draft={markup.text(draft_id)}">{markup.text(name or draft_id)}</a>'
-        lines.append(f"{markup.text(tr('Draft'))}: {address}")
-    return _list(tr("Used by"), lines or [markup.faint(tr("No run and no draft names this file."))])
+        lines.append(f"{markup.text('Draft')}: {address}")
+    return _list("Used by", lines or [markup.faint("No run and no draft names this file.")])
 
 
 def _lineage(one: KeptModel) -> str:
@@ -279,11 +278,11 @@ def _lineage(one: KeptModel) -> str:
         found = frame.service().library.lineage(one.run_id, one.submodel)
     except UnifiedNNError as error:
         return markup.small(str(error))
-    lines = [f"{markup.text(tr('Run'))}: {_run_link(one.run_id, one.run_name)}"]
+    lines = [f"{markup.text('Run')}: {_run_link(one.run_id, one.run_name)}"]
     for entry, name, sha256, there in found.files:
-        gone = "" if there else f" {markup.faint(tr('no longer in the library'))}"
-        lines.append(f"{markup.text(tr(ENTRIES[entry]))}: {markup.bold(name)} {markup.mono(sha256[:SHA_LENGTH])}{gone}")
-    return _list(tr("Made of"), lines)
+        gone = "" if there else f" {markup.faint('no longer in the library')}"
+        lines.append(f"{markup.text(ENTRIES[entry])}: {markup.bold(name)} {markup.mono(sha256[:SHA_LENGTH])}{gone}")
+    return _list("Made of", lines)
 
 
 def _run_link(run_id: str, name: str) -> str:
@@ -299,22 +298,22 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
     for one in chosen:
         name, uses = markup.bold(one.file.filename), frame.service().library.file_uses(one.file.sha256)
         if runs := dict.fromkeys(use.run_name for use in uses if use.needed):
-            words = tr("Needed by runs that have not ended: {runs}.", runs=", ".join(runs))
+            words = f"Needed by runs that have not ended: {', '.join(runs)}."
             st.html(markup.notice("orange", "block", one.file.filename, words))
             continue
         can.append(one)
         used = [_counted(one.runs, "ended run", MOST_USES_COUNTED)] if one.runs else []
         used += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
-        words = tr("used by {users}.", users=", ".join(used)) if used else tr("nothing uses it.")
+        words = f"used by {', '.join(used)}." if used else "nothing uses it."
         if one.owners > 1:
-            words += " " + tr("Shared by {count} people; it is deleted for all of them.", count=one.owners)
+            words += " " + f"Shared by {one.owners} people; it is deleted for all of them."
         st.html(f"<p>{name}, {memory_text(one.file.size_bytes)}: {markup.text(words)}</p>")
-    st.html(markup.small(f"{tr(AGAIN)} {tr('This cannot be undone.')}"))
+    st.html(markup.small(f"{AGAIN} This cannot be undone."))
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(tr("Keep"), key="library-delete-no"):
+        if st.button("Keep", key="library-delete-no"):
             _close()
             st.rerun()
-        label = tr("Delete {files}", files=wording.count_text(len(can), "file"))
+        label = f"Delete {wording.count_text(len(can), 'file')}"
         if st.button(label, key="library-delete-yes", type="primary", icon=":material/delete:", disabled=not can):
             library = frame.service().library
             actions.attempt(lambda: [library.delete_file(one.file.sha256) for one in can])
@@ -324,13 +323,13 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
 
 
 def _renaming(key: str, one: ShelvedFile) -> None:
-    name = st.text_input(tr("Name"), one.file.filename, key=f"library-name-{one.file.sha256[:8]}", max_chars=160)
-    st.html(markup.small(tr("Only for you: others keep their own names, and drafts the name that it had.")))
+    name = st.text_input("Name", one.file.filename, key=f"library-name-{one.file.sha256[:8]}", max_chars=160)
+    st.html(markup.small("Only for you: others keep their own names, and drafts the name that it had."))
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button(tr("Cancel"), key="library-rename-no"):
+        if st.button("Cancel", key="library-rename-no"):
             _close()
             st.rerun()
-        if st.button(tr("Rename"), key="library-rename-yes", type="primary", icon=":material/check:"):
+        if st.button("Rename", key="library-rename-yes", type="primary", icon=":material/check:"):
             try:
                 frame.service().library.rename_file(one.file.sha256, name)
             except UnifiedNNError as error:

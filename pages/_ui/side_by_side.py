@@ -8,7 +8,6 @@ import streamlit as st
 
 from pages._ui import actions, charts, frame, signed_in
 from unifiednn_core.base.errors import BadInput, NotFound
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.report import selection
@@ -37,7 +36,7 @@ def draw(refs: Sequence[str]) -> None:
     try:
         sides = frame.service().comparisons.side_by_side(refs)
     except (BadInput, NotFound) as error:
-        st.html(markup.title(tr("Side by side")))
+        st.html(markup.title("Side by side"))
         actions.show_error(error)
         _back()
         return
@@ -48,13 +47,11 @@ def draw(refs: Sequence[str]) -> None:
 def _draw(refs: Sequence[str], _live: bool) -> None:
     sides = frame.service().comparisons.side_by_side(refs)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.html(markup.title(tr("Side by side"), markup.note(counted(sides))))
+        st.html(markup.title("Side by side", markup.note(counted(sides))))
         if signed_in.may("side_by_side_report"):
             query = urlencode({REFS: ",".join(refs)})
             for kind, (label, tip) in KINDS.items():
-                actions.download_link(
-                    tr(label), f"files/selections.{kind}?{query}", tip=tr(tip), primary=kind == "html"
-                )
+                actions.download_link(label, f"files/selections.{kind}?{query}", tip=tip, primary=kind == "html")
         _back()
     if warned := selection.cautions_html(sides):
         st.html(warned)
@@ -65,12 +62,12 @@ def _draw(refs: Sequence[str], _live: bool) -> None:
 
 
 def _details(sides: Sequence[Side]) -> None:
-    for tab, table in zip(st.tabs([tr(title) for title in TABS], key="selection-tabs"), TABS.values(), strict=True):
+    for tab, table in zip(st.tabs(list(TABS), key="selection-tabs"), TABS.values(), strict=True):
         tab.html(table(sides))
 
 
 def _back() -> None:
-    if st.button(tr("All comparisons"), key="all-comparisons", icon=":material/list:", type="tertiary"):
+    if st.button("All comparisons", key="all-comparisons", icon=":material/list:", type="tertiary"):
         st.query_params.pop(REFS, None)
         st.rerun()
 
@@ -81,12 +78,12 @@ def choose(runs: Sequence[RunView], total: int) -> None:
     named |= {f"{run.run_id}/{part.name}": f"{run.name} / {part.name}" for run in runs for part in run.submodels}
     with st.container(horizontal=True, vertical_alignment="bottom", key="choose-sides"):
         chosen = st.multiselect(
-            tr("Side by side: two to six runs, sub-models or baselines"), list(named), key="sides", max_selections=MOST,
-            format_func=lambda ref: wording.plain(named[ref]), placeholder=tr("Search by name"),
+            "Side by side: two to six runs, sub-models or baselines", list(named), key="sides", max_selections=MOST,
+            format_func=lambda ref: wording.plain(named[ref]), placeholder="Search by name",
         )  # fmt: skip
         few = len(chosen) < FEWEST
-        if st.button(tr("Compare"), key="compare-sides", icon=":material/balance:", type="primary", disabled=few):
+        if st.button("Compare", key="compare-sides", icon=":material/balance:", type="primary", disabled=few):
             st.query_params[REFS] = ",".join(chosen)
             st.rerun()
     if len(runs) < total:
-        st.html(markup.small(tr("The newest {count} runs. Tick older ones in the list of runs.", count=len(runs))))
+        st.html(markup.small(f"The newest {len(runs)} runs. Tick older ones in the list of runs."))

@@ -17,7 +17,6 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_signed_val
 
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
 from unifiednn_core.base.garbage import collect_rarely
-from unifiednn_core.base.texts import tr
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
 from unifiednn_core.service.roles import Actor, Role
@@ -146,30 +145,30 @@ def require(title: str) -> None:
     """Stop the page for people who may not see it, and say what they can do."""
     if not login_configured():
         if _reachable():
-            _stop(tr("Sign-in is not configured"), tr("Other machines can reach this server."), tr(OPEN_REMEDY))
+            _stop("Sign-in is not configured", "Other machines can reach this server.", OPEN_REMEDY)
         return
     try:
         person = gate().actor_of(_claims())
     except BadInput as error:
         [wrong] = error.findings
-        _stop(tr("Sign-in is not configured"), f"{wrong.field}: {wrong.message}", wrong.remedy)
+        _stop("Sign-in is not configured", f"{wrong.field}: {wrong.message}", wrong.remedy)
     except Unauthorised as error:
-        why = str(error) if _claims().get("is_logged_in") else tr(PLEASE_SIGN_IN)
-        if _door("UnifiedNN", why, tr("Sign in"), key="sign-in", type="primary", icon=":material/login:"):
+        why = str(error) if _claims().get("is_logged_in") else PLEASE_SIGN_IN
+        if _door("UnifiedNN", why, "Sign in", key="sign-in", type="primary", icon=":material/login:"):
             st.login()
         st.stop()
     except Forbidden as error:
-        if _door(tr("No role yet"), str(error), tr("Sign out"), key="sign-out", icon=":material/logout:"):
+        if _door("No role yet", str(error), "Sign out", key="sign-out", icon=":material/logout:"):
             st.logout()
         st.stop()
     else:
         with st.sidebar:
-            st.html(markup.small(f"{person.name}, {tr(str(person.role))}"))
-            if st.button(tr("Sign out"), key="sign-out", icon=":material/logout:", type="tertiary"):
+            st.html(markup.small(f"{person.name}, {person.role!s}"))
+            if st.button("Sign out", key="sign-out", icon=":material/logout:", type="tertiary"):
                 st.logout()
         if not may_see(person, title):
-            message = tr("Your role here is {role}; this page is for others.", role=tr(str(person.role)))
-            _stop(tr("Not for your role"), message, tr("Ask an admin for it."))
+            message = f"Your role here is {person.role!s}; this page is for others."
+            _stop("Not for your role", message, "Ask an admin for it.")
 
 
 def may(action: str) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.split import SplitSpec
 from unifiednn_core.views import markup
 
@@ -34,25 +33,25 @@ def is_read(submodel: Mapping[str, Any], taken: Sequence[str]) -> bool:
 def split(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     """Draw the form seeded with a split; returns the one that it now says, None for none."""
     usual = SplitSpec(at=["-"])
-    with st.expander(tr("Split: train it in parts"), icon=":material/call_split:", expanded=bool(seed)):
-        st.html(markup.small(tr(HELP)))
+    with st.expander("Split: train it in parts", icon=":material/call_split:", expanded=bool(seed)):
+        st.html(markup.small(HELP))
         typed = st.text_input(
-            tr("Cut behind these layers, separated by commas"), ", ".join(seed.get("at", ())), key=f"{key}-at",
-            help=tr(AT_HELP), placeholder=tr("nothing: in one piece"),
+            "Cut behind these layers, separated by commas", ", ".join(seed.get("at", ())), key=f"{key}-at",
+            help=AT_HELP, placeholder="nothing: in one piece",
         )  # fmt: skip
         one, two, three = st.columns([2, 1, 1], vertical_alignment="bottom")
         with one:
             known = seed.get("labels", usual.labels)
             chosen = frame.segments(
-                tr("Parts behind a cut learn from"), list(LABELS), known, f"{key}-labels", lambda one: tr(LABELS[one])
+                "Parts behind a cut learn from", list(LABELS), known, f"{key}-labels", lambda one: LABELS[one]
             )
         rate = two.number_input(
-            tr("Rate for codes"), 0.001, 10_000.0, float(seed.get("code_rate", usual.code_rate)), format="%g",
-            key=f"{key}-rate", help=tr(RATE_HELP),
+            "Rate for codes", 0.001, 10_000.0, float(seed.get("code_rate", usual.code_rate)), format="%g",
+            key=f"{key}-rate", help=RATE_HELP,
         )  # fmt: skip
         recovery = three.number_input(
-            tr("Recovery epochs"), 0, 1_000_000, seed.get("recovery_epochs", usual.recovery_epochs),
-            key=f"{key}-recovery", help=tr("Of the joined network, with a tenth of the learning rate."),
+            "Recovery epochs", 0, 1_000_000, seed.get("recovery_epochs", usual.recovery_epochs),
+            key=f"{key}-recovery", help="Of the joined network, with a tenth of the learning rate.",
         )  # fmt: skip
     at = [name.strip() for name in typed.split(",") if name.strip()]
     drawn = {"labels": chosen, "code_rate": rate, "recovery_epochs": recovery}

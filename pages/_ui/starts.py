@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import actions, drafts, frame
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views.library import Origin, ShelvedFile
 from unifiednn_core.views.runs import FileView
 
@@ -21,7 +20,7 @@ def with_kept(run_id: str, submodel: str, what: Literal["model", "checkpoint"]) 
     """Copy what a run has kept into the library, and open a new draft that starts from it."""
 
     def made() -> str:
-        with st.spinner(tr("Reading the file…")):
+        with st.spinner("Reading the file…"):
             file = frame.service().library.take(run_id, submodel, what)
         return _draft(file, Origin(run_id=run_id, run_name="", submodel=submodel, what=what))
 

@@ -21,7 +21,6 @@ from pages._ui import (
     uploads,
 )
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import fit, markup, wording
 from unifiednn_core.views.runs import FileView
 
@@ -77,7 +76,7 @@ def submodel_form(
     with left:
         trained_on = _file(data, file_pick.current(f"{key}-train", submodel.get("train_data")))
         model = file_pick.pick(
-            tr("Model"), models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model",
+            "Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model",
             why_not=lambda file: "" if trained_on is None else fit.why_no_data(file, trained_on),
         )  # fmt: skip
         chosen = _file(models, model)
@@ -85,7 +84,7 @@ def submodel_form(
     with middle:
         known = submodel.get("train_data")
         train = file_pick.pick(
-            tr("Training data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-train",
+            "Training data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-train",
             why_not=lambda file: fit.why_no_data(chosen, file),
         )  # fmt: skip
         whole = _file(data, train)
@@ -93,12 +92,12 @@ def submodel_form(
     with right:
         known = submodel.get("test_data")
         test = file_pick.pick(
-            tr("Test data"), data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing=tr("none"),
+            "Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none",
             why_not=lambda file: fit.why_no_test(whole, file),
         )  # fmt: skip
         said("test_data")
         if whole is not None and not test:
-            parts = file_pick.draw_split(whole, key=f"{key}-split", label=tr("Split training data"))
+            parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
             for field, part in zip(("train", "test"), parts or (), strict=False):
                 file_pick.choose(part, key=f"{key}-{field}")
             if parts is not None:
@@ -114,16 +113,16 @@ def submodel_form(
     one, two, three = st.columns([2, 1, 1])
     # The key follows the model until the sub-model has its own name.
     name_key = f"{key}-name-{'' if own_name else model}"
-    values["name"] = one.text_input(tr("Name"), name, key=name_key, max_chars=64)
+    values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
     if ranked:
         priority = int(submodel.get("priority", 0))
         values["priority"] = two.number_input(
-            tr("Priority (low first)"), value=priority, key=f"{key}-priority", help=tr(PRIORITY_HELP)
+            "Priority (low first)", value=priority, key=f"{key}-priority", help=PRIORITY_HELP
         )
     due_s = submodel.get("deadline_s")
     due_min = (three if ranked else two).number_input(
-        tr("Deadline (min)"), 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", tr(DEADLINE_HELP),
-        placeholder=tr("none"),
+        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
+        placeholder="none",
     )  # fmt: skip
     values["deadline_s"] = due_min * 60 if due_min else None
     said("name", "priority", "deadline_s")
@@ -132,7 +131,7 @@ def submodel_form(
         kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
         values["architecture"] = _architecture(seed, chosen.filename, key)
         opened = "architecture" in wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
-        with st.expander(tr("Names in the file of weights"), icon=":material/label:", expanded=opened):
+        with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
             values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
@@ -217,23 +216,23 @@ def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str,
     one, two = st.columns(2)
     guess = max((name for name in names if name in filename.lower()), key=len, default=names[0])
     index = names.index(seed["name"] if seed.get("name") in names else guess)
-    name = one.selectbox(tr("Architecture of these weights"), names, index=index, key=f"{key}-architecture")
+    name = one.selectbox("Architecture of these weights", names, index=index, key=f"{key}-architecture")
     defaults = json.dumps(library.architecture_defaults(name))
-    tip = f"{tr(ARGUMENTS_HELP)} `{defaults}`"
+    tip = f"{ARGUMENTS_HELP} `{defaults}`"
     known = json.dumps(seed.get("args", {}))
-    args = two.text_input(tr("Its arguments as JSON"), known, key=f"{key}-architecture-args", help=tip)
+    args = two.text_input("Its arguments as JSON", known, key=f"{key}-architecture-args", help=tip)
     return {"name": name, "args": drafts.argument(args) if args.strip() else {}}
 
 
 def _scaling(submodel: Mapping[str, Any], key: str, *, opened: bool) -> dict[str, Any]:
     opened = opened or submodel.get("scale") is not None
-    with st.expander(tr("Input scaling"), icon=":material/tune:", expanded=opened):
-        st.html(markup.small(tr(SCALING_HELP)))
+    with st.expander("Input scaling", icon=":material/tune:", expanded=opened):
+        st.html(markup.small(SCALING_HELP))
         values = {}
         for column, entry in zip(st.columns(3), ("scale", "mean", "std"), strict=True):
             known = submodel.get(entry)
             text = "" if known is None else drafts.number_text(known)
-            typed = column.text_input(tr(entry.capitalize()), text, key=f"{key}-{entry}")
+            typed = column.text_input(entry.capitalize(), text, key=f"{key}-{entry}")
             values[entry] = drafts.number(typed) if typed.strip() else None
     return values
 
@@ -244,8 +243,8 @@ def _start_from(
     """Draw the choice seeded with a `start_from` entry; returns the one that it now says, None for the model file."""
     offered = [file for file in files if file.kind in START_KINDS]
     shown = opened or bool(seed) or f"{key}-uploaded" in st.session_state
-    label, known, nowhere = tr("Checkpoint or weights"), seed.get("file"), tr("the model file itself")
-    with st.expander(tr("Start from a checkpoint"), icon=":material/history:", expanded=shown):
+    label, known, nowhere = "Checkpoint or weights", seed.get("file"), "the model file itself"
+    with st.expander("Start from a checkpoint", icon=":material/history:", expanded=shown):
         one, two = st.columns(2)
         with one:
             ref = file_pick.pick(label, offered, known, uploads.START_SUFFIXES, key=key, nothing=nowhere)
@@ -256,10 +255,10 @@ def _start_from(
         ways = ["weights"] if chosen is not None and chosen.kind == "weights" else list(TAKE)
         index, captions = (
             ways.index(seed["take"]) if seed.get("take") in ways else 0,
-            [tr(TAKE[way][1]) for way in ways],
+            [TAKE[way][1] for way in ways],
         )
-        title = {way: tr(TAKE[way][0]) for way in ways}.__getitem__
-        take = two.radio(tr("Load"), ways, index, title, key=f"{key}-take-{ref}", captions=captions)
+        title = {way: TAKE[way][0] for way in ways}.__getitem__
+        take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
         kept = seed if ref == seed.get("file") else {}
         weights = chosen is not None and chosen.kind == "weights"
         own = _of_weights(kept, f"{key}-of-{ref}") if weights else {e: kept[e] for e in OF_WEIGHTS if kept.get(e)}
@@ -270,11 +269,11 @@ def _of_weights(seed: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Draw how names in a file of weights meet those of the network; returns the entries that say more than nothing."""
     one, two = st.columns(2, vertical_alignment="bottom")
     entry = one.text_input(
-        tr("Entry with the weights"), seed.get("entry") or "", key=f"{key}-entry", placeholder=tr("found by itself"),
-        help=tr(ENTRY_HELP),
+        "Entry with the weights", seed.get("entry") or "", key=f"{key}-entry", placeholder="found by itself",
+        help=ENTRY_HELP,
     )  # fmt: skip
     known = seed.get("names") == BY_SHAPE
-    by_shape = two.checkbox(tr("Match weights by order and shape"), known, key=f"{key}-names", help=tr(BY_SHAPE_HELP))
+    by_shape = two.checkbox("Match weights by order and shape", known, key=f"{key}-names", help=BY_SHAPE_HELP)
     return ({"names": BY_SHAPE} if by_shape else {}) | ({"entry": entry.strip()} if entry.strip() else {})
 
 
@@ -288,7 +287,7 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
     listed = drafts.submodels(draft)
     ranked = run_form.by_priority(draft.get("policy") or {})
     if ranked and listed:
-        st.html(f'<div class="u-small u-faint u-right">{markup.text(tr("Priority (low first)"))}</div>')
+        st.html(f'<div class="u-small u-faint u-right">{markup.text("Priority (low first)")}</div>')
     with st.container(key="rows-build"):
         for at, submodel in enumerate(listed):
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-build-{at}"):
@@ -310,7 +309,7 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
 
 
 def _priority(at: int, submodel: drafts.Document, locked: bool) -> int:
-    known, label = int(submodel.get("priority", 0)), tr("Priority of {name}", name=wording.plain(submodel["name"]))
+    known, label = int(submodel.get("priority", 0)), f"Priority of {wording.plain(submodel['name'])}"
     # The key holds the value that is saved, so that a row that moved shows its own priority.
     more: dict[str, Any] = {"key": f"priority-{submodel['name']}-{at}-{known}", "disabled": locked, "width": 104}
     return int(st.number_input(label, value=known, label_visibility="collapsed", **more))
@@ -320,7 +319,7 @@ def _buttons(at: int, name: str, count: int, locked: bool) -> str:
     pressed, off = "", {"up": at == 0, "top": at == 0, "down": at == count - 1}
     with st.container(horizontal=True, key=f"icons-build-{at}", width="content", wrap=False):
         for action, (icon, verb) in ICONS.items():
-            label = tr(verb, name=wording.plain(name))
+            label = verb.format(name=wording.plain(name))
             if actions.icon_button(label, icon, f"{action}-{at}", disabled=locked or off.get(action, False)):
                 pressed = action
     return pressed

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages._ui import actions, frame
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.views import certificate, markup, wording
@@ -48,16 +47,16 @@ def _actions(view: RunView, submodel: SubModelView) -> None:
 def download_button(run_id: str, submodel: str, artifact: str, size_bytes: int | None) -> None:
     """Link that fetches the zip of a trained model, with its size."""
     size = memory_text(size_bytes)
-    tip = tr("Download the trained model {artifact}, {size}", artifact=artifact, size=size)
-    label = tr("Download {name}, {size}", name=submodel, size=size)
+    tip = f"Download the trained model {artifact}, {size}"
+    label = f"Download {submodel}, {size}"
     address = actions.download_address("models", run_id, submodel)
-    actions.download_link(label, address, tip=tip, shown=tr("Download, {size}", size=size))
+    actions.download_link(label, address, tip=tip, shown=f"Download, {size}")
 
 
 def row(view: RunView, submodel: SubModelView) -> str:
     """One row of the table."""
     rest = "".join(
-        f'<span role="cell" data-label="{markup.text(tr(head))}"{"" if head == "Epoch" else " class=u-num"}>'
+        f'<span role="cell" data-label="{markup.text(head)}"{"" if head == "Epoch" else " class=u-num"}>'
         f"{cell(view, submodel)}</span>"
         for head, cell in CELLS.items()
     )
@@ -69,9 +68,9 @@ def row(view: RunView, submodel: SubModelView) -> str:
 
 def mini(submodel: SubModelView, run: RunView | None = None) -> str:
     """One line of the Now page; with its run it says who is next and who waits."""
-    epochs = tr("{done} / {epochs} epochs", done=f"{submodel.epochs_done:,}", epochs=f"{submodel.epochs:,}")
-    loss = tr("loss {loss}", loss=wording.loss_text(submodel.train_loss))
-    tested = tr("test {accuracy}", accuracy=wording.accuracy_text(submodel.test_accuracy))
+    epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,} epochs"
+    loss = f"loss {wording.loss_text(submodel.train_loss)}"
+    tested = f"test {wording.accuracy_text(submodel.test_accuracy)}"
     figures = (
         f'<span class="u-num">{epochs}{_deadline(submodel)}</span>'
         f'<span class="u-num u-optional">{loss}</span>'
@@ -103,21 +102,19 @@ def values(view: RunView) -> str:
         "Peak memory": memory_text,
         "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
     }
-    right = {tr(head) for row in rows for head in [*row][2:10]}
-    shown = ({tr(head): value for head, value in row.items()} for row in rows)
-    translated = {tr(head): look for head, look in looks.items()}
-    return markup.table(tr("Last value of each figure"), shown, translated, right)
+    right = {head for row in rows for head in [*row][2:10]}
+    return markup.table("Last value of each figure", rows, looks, right)
 
 
 def _head(view: RunView) -> str:
     """The table with its row of heads; it owns the rows, which Streamlit draws beside it."""
     heads = ("Sub-model", "State", *CELLS)
     cells = "".join(
-        f'<span role="columnheader"{" class=u-num" if at > 2 else ""}>{markup.text(tr(head))}</span>'
+        f'<span role="columnheader"{" class=u-num" if at > 2 else ""}>{markup.text(head)}</span>'
         for at, head in enumerate(heads)
     )
     rows = " ".join(map(_row_id, view.submodels))
-    label = markup.text(tr("Sub-models"))
+    label = markup.text("Sub-models")
     head = f'<div class="u-row u-head" role="row">{cells}</div>'
     return f'<div role="table" aria-label="{label}" aria-owns="{rows}">{head}</div>'
 
@@ -145,11 +142,11 @@ def _checkpoint(view: RunView, submodel: SubModelView) -> str:
     """Link to the newest checkpoint, with its age."""
     if (step := submodel.checkpoint_step) is None:
         return "-"
-    label = tr("Download checkpoint of {name}", name=submodel.name)
+    label = f"Download checkpoint of {submodel.name}"
     size = memory_text(submodel.checkpoint_bytes)
-    tip = tr("Download the newest checkpoint, step {step}, {size}", step=f"{step:,}", size=size)
+    tip = f"Download the newest checkpoint, step {step:,}, {size}"
     address = actions.download_address("checkpoints", view.run_id, submodel.name)
-    shown, age = tr("step {step}", step=f"{step:,}"), frame.ago(submodel.checkpoint_at_s, seconds=True)
+    shown, age = f"step {step:,}", frame.ago(submodel.checkpoint_at_s, seconds=True)
     return (
         f'<a class="u-link" href="{markup.text(address)}" download title="{markup.text(tip)}">'
         f'<span class="u-unseen">{markup.text(label)}</span><span>{markup.text(shown)}</span></a>'
@@ -163,7 +160,7 @@ def _turnaround(submodel: SubModelView) -> str:
     if submodel.turnaround_s is not None:
         taken = duration_text(submodel.turnaround_s)
     elif (ends := submodel.ends_in_s) is not None:
-        span, when = tr("in {span}", span=wording.range_text(ends)), frame.estimate(None, ends)
+        span, when = f"in {wording.range_text(ends)}", frame.estimate(None, ends)
         under = f'<span class="u-under" title="{markup.text(when)}">{markup.text(span)}</span>'
     return f"{under or taken or '-'}{_deadline(submodel)}"
 
@@ -174,7 +171,7 @@ def _deadline(submodel: SubModelView) -> str:
 
 
 def _progress(submodel: SubModelView) -> str:
-    label = tr("Progress of {name}", name=submodel.name)
+    label = f"Progress of {submodel.name}"
     return markup.bar(submodel.progress, label, sign(submodel.number).colour)
 
 

@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages._ui import drafts, frame
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.run import parse_run
 from unifiednn_core.spec.sweep import spaced
@@ -25,18 +24,18 @@ MOST_NAMES = 4
 
 def sweep(seed: Mapping[str, Any], hyperparameters: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     """Draw the form seeded with a sweep; returns the one that it now says, None for none."""
-    with st.expander(tr("Sweep: train it with several values"), icon=":material/tune:", expanded=bool(seed)):
-        st.html(markup.small(tr(HELP)))
+    with st.expander("Sweep: train it with several values", icon=":material/tune:", expanded=bool(seed)):
+        st.html(markup.small(HELP))
         arguments = OPTIMIZERS[hyperparameters["optimizer"]].arguments
         offered = [*OFFERED, *(f"optimizer_args.{one.name}" for one in arguments if one.kind in ("number", "integer"))]
         offered += [entry for entry in seed if entry not in offered]
         chosen = st.multiselect(
-            tr("Vary"),
+            "Vary",
             offered,
             list(seed),
             key=f"{key}-entries",
             format_func=_title,
-            placeholder=tr("nothing: no sweep"),
+            placeholder="nothing: no sweep",
         )
         return {entry: _values(entry, seed.get(entry, ()), f"{key}-{entry}") for entry in chosen} or None
 
@@ -55,18 +54,16 @@ def expansion(submodel: Mapping[str, Any]) -> str:
 def _values(entry: str, seed: Any, key: str) -> list[Any]:
     one, two, three, four, five = st.columns([2, 1, 1, 1, 1], vertical_alignment="bottom")
     with one:
-        way = frame.segments(_title(entry), list(WAYS), "list", f"{key}-way", lambda one: tr(WAYS[one]))
+        way = frame.segments(_title(entry), list(WAYS), "list", f"{key}-way", lambda one: WAYS[one])
     if way == "list":
         text = ", ".join(map(drafts.argument_text, seed)) if isinstance(seed, list | tuple) else ""
-        typed = st.text_input(
-            tr("Values, separated by commas"), text, key=f"{key}-list", placeholder="0.001, 0.01, 0.1"
-        )
+        typed = st.text_input("Values, separated by commas", text, key=f"{key}-list", placeholder="0.001, 0.01, 0.1")
         whole = drafts.argument(f"[{typed}]")
         return whole if isinstance(whole, list) else [drafts.argument(part) for part in typed.split(",")]
-    first = two.number_input(tr("From"), value=1.0 if entry in WHOLE else 0.001, format="%g", key=f"{key}-from")
-    last = three.number_input(tr("To"), value=4.0 if entry in WHOLE else 0.1, format="%g", key=f"{key}-to")
-    count = four.number_input(tr("How many"), 1, 256, 4, key=f"{key}-count")
-    log = five.checkbox(tr("Log scale"), entry not in WHOLE and first > 0 < last, key=f"{key}-log")
+    first = two.number_input("From", value=1.0 if entry in WHOLE else 0.001, format="%g", key=f"{key}-from")
+    last = three.number_input("To", value=4.0 if entry in WHOLE else 0.1, format="%g", key=f"{key}-to")
+    count = four.number_input("How many", 1, 256, 4, key=f"{key}-count")
+    log = five.checkbox("Log scale", entry not in WHOLE and first > 0 < last, key=f"{key}-log")
     values = spaced(first, last, count, log=log and first > 0 < last)
     rounded: list[Any] = [round(value) for value in values] if entry in WHOLE else list(values)
     st.html(markup.small(", ".join(map(drafts.argument_text, rounded))))
@@ -74,4 +71,4 @@ def _values(entry: str, seed: Any, key: str) -> list[Any]:
 
 
 def _title(entry: str) -> str:
-    return tr(entry.removeprefix("optimizer_args.").replace("_", " "))
+    return entry.removeprefix("optimizer_args.").replace("_", " ")

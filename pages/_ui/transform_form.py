@@ -6,7 +6,6 @@ from typing import Any
 import streamlit as st
 
 from pages._ui import arguments, listed
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.transforms import SHORT_NAMES, TRANSFORMS
 from unifiednn_core.views import markup
 
@@ -30,20 +29,18 @@ def transforms(
 
     `inputs` are those of the data; `scale_key` is the key of the field of the scale, which a preset fills.
     """
-    with st.expander(
-        tr("Transforms"), icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"
-    ):
-        st.html(markup.small(tr(HELP)))
+    with st.expander("Transforms", icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"):
+        st.html(markup.small(HELP))
         rows = listed.entries(seeds, key=key)
         values = [_row(seed, at, inputs, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.selectbox(
-                tr("Add a transform"), list(TRANSFORMS), None, _title, f"{key}-new", placeholder=tr("choose one"),
+                "Add a transform", list(TRANSFORMS), None, _title, f"{key}-new", placeholder="choose one",
                 on_change=_add, args=(key,), width=320,
             )  # fmt: skip
             st.button(
-                tr("CIFAR: crop, flip, normalise"), key=f"{key}-cifar", icon=":material/photo_library:",
-                help=tr(CIFAR_HELP), on_click=_preset, args=(key, scale_key),
+                "CIFAR: crop, flip, normalise", key=f"{key}-cifar", icon=":material/photo_library:",
+                help=CIFAR_HELP, on_click=_preset, args=(key, scale_key),
             )  # fmt: skip
     return values
 
@@ -52,7 +49,7 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
     name = SHORT_NAMES.get(seed["name"], seed["name"])
     choice = TRANSFORMS.get(name)
     with st.container(border=True, key=key):
-        said = tr("There is no such transform.") if choice is None else tr(choice.help)
+        said = "There is no such transform." if choice is None else choice.help
         listed.head(f"{at + 1}. {name}", said, at, key=list_key)
         if choice is None:  # the check says what is wrong
             return dict(seed)
@@ -62,9 +59,7 @@ def _row(seed: Mapping[str, Any], at: int, inputs: Sequence[str], key: str, list
         if len(options) > 1 or known:
             index = options.index(known) if known else None
             with st.columns(arguments.COLUMNS)[0]:
-                picked = st.selectbox(
-                    tr("Input of the data"), options, index, key=f"{key}-input", placeholder=tr("the first")
-                )
+                picked = st.selectbox("Input of the data", options, index, key=f"{key}-input", placeholder="the first")
             values |= {"input": picked} if picked else {}
     return values
 

@@ -12,7 +12,6 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages._ui import actions, background, frame, import_form
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound, UnifiedNNError
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.values import AS_STORED, ImportOptions
@@ -133,7 +132,7 @@ def _imported(key: str) -> FileView | None:
     if reading is None:
         return None
     if not reading.done:
-        background.draw(reading, tr("The server reads the file. Everything else goes on."))
+        background.draw(reading, "The server reads the file. Everything else goes on.")
         return None
     del st.session_state[f"{key}{READING}"]
     try:
@@ -143,7 +142,7 @@ def _imported(key: str) -> FileView | None:
         st.rerun()
     st.session_state.pop(f"{key}-refusal", None)
     st.session_state.pop(f"{key}-last", None)
-    st.toast(tr("Imported {name}.", name=wording.plain(file.filename)), icon=":material/check:")
+    st.toast(f"Imported {wording.plain(file.filename)}.", icon=":material/check:")
     return file
 
 
@@ -169,10 +168,10 @@ def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | Non
         "key": key,
         "round": round_,
         "label": label,
-        "hint": tr(HINT),
+        "hint": HINT,
         "address": "files/uploads",
         **accepted,
-        **_words(),
+        "words": WORDS,
     }
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
@@ -186,9 +185,9 @@ def _asked_again(key: str, data: bool) -> str | None:
         return None
     sent = str(st.session_state[f"{key}-last"])
     with st.container(horizontal=True):
-        label = tr("Try again") if isinstance(refusal, IntakeFailed) else tr("Read it again with the options below")
+        label = "Try again" if isinstance(refusal, IntakeFailed) else "Read it again with the options below"
         again = st.button(label, key=f"{key}-again", icon=":material/refresh:")
-        if st.button(tr("Discard it"), key=f"{key}-discard", icon=":material/delete:"):
+        if st.button("Discard it", key=f"{key}-discard", icon=":material/delete:"):
             with suppress(NotFound):
                 frame.service().library.drop_upload(sent)
             for entry in ("refusal", "last"):
@@ -210,7 +209,7 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
         for name, file in files.items()
     }
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-server"):
-        title, where = labels.__getitem__, tr("or from a folder on the server")
+        title, where = labels.__getitem__, "or from a folder on the server"
         name = st.selectbox(
             f"{label}, {where}",
             list(files),
@@ -220,7 +219,7 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
             placeholder=where,
             label_visibility="collapsed",
         )
-        taken = st.button(tr("Import"), key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
+        taken = st.button("Import", key=f"{key}-server-take", icon=":material/input:", disabled=name is None)
     return name if taken else None
 
 
@@ -231,17 +230,13 @@ def sent_batch(label: str, *, key: str) -> tuple[list[str], int]:
         "key": key,
         "round": 0,
         "label": label,
-        "hint": tr(DROP_HINT),
+        "hint": DROP_HINT,
         "address": "files/uploads",
         **accepted,
-        **_words(),
+        "words": WORDS,
     }
     state = _component()(data=data, key=key, on_batch_change=lambda: None).batch
     return (list(state["sent"]), int(state["open"])) if isinstance(state, Mapping) else ([], 0)
-
-
-def _words() -> dict[str, dict[str, str]]:
-    return {"words": {name: tr(text) for name, text in WORDS.items()}}
 
 
 @cache
@@ -254,14 +249,12 @@ def _component() -> Any:
 def prepare_panel() -> None:
     """Draw a button that opens the text."""
     with (
-        st.popover(
-            tr("Prepare your model"), icon=":material/package_2:", type="tertiary", key="prepare", width="content"
-        ),
+        st.popover("Prepare your model", icon=":material/package_2:", type="tertiary", key="prepare", width="content"),
         st.container(width=_WIDTH_PX),
     ):
-        st.markdown(tr(_PACK))
+        st.markdown(_PACK)
         st.code(COMMAND, language=None)
-        options = ({tr("Option"): option, tr("Meaning"): tr(meaning)} for option, meaning in OPTIONS)
-        st.html(markup.table("", options, {tr("Option"): markup.mono}))
+        options = ({"Option": option, "Meaning": meaning} for option, meaning in OPTIONS)
+        st.html(markup.table("", options, {"Option": markup.mono}))
         for text in (_CHECKED, _READY, _BACK):
-            st.markdown(tr(text))
+            st.markdown(text)

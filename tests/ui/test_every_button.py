@@ -48,9 +48,6 @@ def template(node: ast.expr | None) -> str | None:
             return text
         case ast.JoinedStr(values=values):
             return "".join(one.value if isinstance(one, ast.Constant) else HOLE for one in values)  # type: ignore[misc]
-        case ast.Call(func=ast.Name(id="tr"), args=[first, *_]):
-            found = template(first)
-            return None if found is None else re.sub(r"{\w+}", HOLE, found)
     return None
 
 

@@ -1,8 +1,7 @@
 """Quantities as text: MiB and GiB, durations, percentages."""
 
 import re
-
-from unifiednn_core.base.texts import tr
+from collections.abc import Sequence
 
 MIB = 1024**2
 GIB = 1024**3
@@ -15,7 +14,7 @@ NOT_AVAILABLE = "not available"
 def memory_text(size_bytes: int | None) -> str:
     """Bytes as MiB below 10 GiB, as GiB with one decimal above; `None` is "not available", never 0."""
     if size_bytes is None:
-        return tr(NOT_AVAILABLE)
+        return NOT_AVAILABLE
     if size_bytes >= 10 * GIB:
         return f"{size_bytes / GIB:,.1f} GiB"
     if size_bytes >= 10 * MIB:
@@ -34,7 +33,7 @@ def memory_bytes(text: str) -> int | None:
 def duration_text(seconds: float | None) -> str:
     """Seconds as `4.2 s`, `3 min 07 s`, `2 h 05 min` or `1 d 02 h`."""
     if seconds is None:
-        return tr(NOT_AVAILABLE)
+        return NOT_AVAILABLE
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -55,7 +54,7 @@ def step_text(seconds: float) -> str:
 def energy_text(joules: float | None) -> str:
     """Joules as `850 J` below one watt-hour, as `12.4 Wh` or `3.1 kWh` above."""
     if joules is None:
-        return tr(NOT_AVAILABLE)
+        return NOT_AVAILABLE
     if joules < 3600:
         return f"{joules:,.0f} J"
     return f"{joules / 3600:,.1f} Wh" if joules < 3.6e6 else f"{joules / 3.6e6:,.1f} kWh"
@@ -63,4 +62,10 @@ def energy_text(joules: float | None) -> str:
 
 def percent_text(fraction: float | None) -> str:
     """A fraction as a percentage with one decimal."""
-    return tr(NOT_AVAILABLE) if fraction is None else f"{100 * fraction:.1f} %"
+    return NOT_AVAILABLE if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def abbreviated(names: Sequence[str], most: int = 5) -> str:
+    """List the first `most` names, and count the rest."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

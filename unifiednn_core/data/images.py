@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data import pictures
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import zips

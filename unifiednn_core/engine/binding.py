@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.transforms.table import build
 from unifiednn_core.engine.coded_step import coded
 from unifiednn_core.engine.step import TARGETS, Scaling, Step

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadCheckpoint
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 
 LARGEST = torch.finfo(torch.float32).max
 NAMED = 3

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 
 ENTRIES = ("state_dict", "model_state_dict", "model", "net", "network", "weights")
 """Where training scripts put the state dict, the usual first."""

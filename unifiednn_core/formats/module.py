@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.formats import base, own_classes, pickles, tensor_files
 from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.formats import described, fitting, pickles, tensor_files
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.base.files import folder_lock, sync
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.kinds import Kind

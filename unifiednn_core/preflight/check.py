@@ -11,7 +11,7 @@ from typing import TypeVar
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds

@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import mse_loss
 from torch.utils._pytree import tree_unflatten
 
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.engine.binding import training_step

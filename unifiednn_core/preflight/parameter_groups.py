@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from unifiednn_core.base.texts import abbreviated
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.engine.optimizers import optimizer_of
 from unifiednn_core.preflight.trial import Trial
 

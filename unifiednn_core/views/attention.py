@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, latest, shown_progress
@@ -70,17 +69,17 @@ def failure_text(name: str, cause: str | None, step: int) -> str:
     """What happened in one line: "explodes failed at step 2: its loss is NaN"."""
     loss = _LOSS.match(cause or "")
     if loss is not None:
-        return tr("{name} failed at step {step}: its loss is {value}", name=name, step=loss[2], value=_VALUES[loss[1]])
-    why = (cause or tr("no cause is known")).split("\n")[0].split(". ")[0].rstrip(".")
+        return f"{name} failed at step {loss[2]}: its loss is {_VALUES[loss[1]]}"
+    why = (cause or "no cause is known").split("\n")[0].split(". ")[0].rstrip(".")
     if step:
-        return tr("{name} failed at step {step}: {why}", name=name, step=f"{step:,}", why=why)
-    return tr("{name} failed: {why}", name=name, why=why)
+        return f"{name} failed at step {step:,}: {why}"
+    return f"{name} failed: {why}"
 
 
 def why_failed(run: RunView) -> str:
     """Why a run in a list failed, in one line; empty for one that did not."""
     found = _of_run(run, 0.0)
-    more = tr(", and {count} more", count=len(found) - 1) if len(found) > 1 else ""
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"{found[0].sentence}{more}" if found else ""
 
 
@@ -111,13 +110,13 @@ def holder_text(hybrid: ListedHybrid, until: str | None) -> str:
     """Who holds a device: "cpu trains demo, until about 14:32"; `until` is that moment, None if nobody knows."""
     names = list(dict.fromkeys(member.run_name for member in hybrid.members))
     if not names:
-        return tr("{device} is about to be free.", device=hybrid.device)
+        return f"{hybrid.device} is about to be free."
     who = ", ".join(names[:MOST_NAMES])
     if len(names) > MOST_NAMES:
-        who += tr(" and {count} more", count=len(names) - MOST_NAMES)
+        who += f" and {len(names) - MOST_NAMES} more"
     if until is None:
-        return tr("{device} trains {who}; its end is not known yet.", device=hybrid.device, who=who)
-    return tr("{device} trains {who}, until {moment}.", device=hybrid.device, who=who, moment=until)
+        return f"{hybrid.device} trains {who}; its end is not known yet."
+    return f"{hybrid.device} trains {who}, until {until}."
 
 
 def progress_of(hybrid: ListedHybrid) -> float:

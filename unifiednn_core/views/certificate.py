@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.preflight.report import Certificate
 from unifiednn_core.views.wording import Colour
 
@@ -20,15 +19,14 @@ TITLES: Final = {
     "keys": "Names and shapes",
     "outputs": "Outputs",
 }
-"""What was compared; keys of `tr`."""
+"""What was compared."""
 OUTCOMES: Final = {"equal": "equal, bit for bit", "differs": "differs", "not compared": "not compared"}
-"""Keys of `tr`."""
 LOOKS: Final[Mapping[Standing, tuple[str, str, Colour]]] = {
     "equal": ("Certificate holds", "verified", "green"),
     "weights": ("Weights equal, outputs not compared", "rule", "blue"),
     "differs": ("Certificate does not hold", "gpp_bad", "red"),
 }
-"""Words, which are keys of `tr`, symbol and colour."""
+"""Words, symbol and colour."""
 
 
 def standing_of(holds: bool, outcomes: Mapping[str, str]) -> Standing:
@@ -56,10 +54,10 @@ def _parsed(text: str) -> Certificate | None:
 
 
 def headline(certificate: Certificate) -> str:
-    """One sentence in the viewer's language."""
+    """One sentence."""
     stands = standing(certificate)
     if stands == "differs":
-        return tr("The file of {name} is not what the hybrid trained.", name=certificate.submodel)
+        return f"The file of {certificate.submodel} is not what the hybrid trained."
     if stands == "equal":
-        return tr("The file of {name} computes exactly what the hybrid computed.", name=certificate.submodel)
-    return tr("The file of {name} holds exactly the weights that the hybrid trained.", name=certificate.submodel)
+        return f"The file of {certificate.submodel} computes exactly what the hybrid computed."
+    return f"The file of {certificate.submodel} holds exactly the weights that the hybrid trained."

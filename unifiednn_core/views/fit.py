@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views import markup
 from unifiednn_core.views.runs import FileView
 
@@ -15,7 +14,7 @@ def why_no_data(model: FileView | None, data: FileView) -> str:
     if wanted is None or given is None or _several(model) or _several(data):
         return ""
     if len(wanted) != len(given) or any(one not in (None, other) for one, other in zip(wanted, given, strict=True)):
-        return tr("{has} instead of {wants}", has=markup.shape(given), wants=markup.shape(wanted))
+        return f"{markup.shape(given)} instead of {markup.shape(wanted)}"
     return ""
 
 
@@ -24,12 +23,12 @@ def why_no_test(train: FileView | None, test: FileView) -> str:
     if train is None:
         return ""
     if (has := _shape(test, "input_shape")) != (wants := _shape(train, "input_shape")):
-        return tr("{has} instead of {wants}", has=markup.shape(has or ()), wants=markup.shape(wants or ()))
+        return f"{markup.shape(has or ())} instead of {markup.shape(wants or ())}"
     if test.facts.get("target_dtype") != train.facts.get("target_dtype"):
-        return tr("other targets")
+        return "other targets"
     known, found = (file.facts.get("classes") for file in (train, test))
     if isinstance(known, int) and isinstance(found, int) and found > known:
-        return tr("{found} classes instead of {known}", found=found, known=known)
+        return f"{found} classes instead of {known}"
     return ""
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, percent_text
 from unifiednn_core.views import wording
 from unifiednn_core.views.figures.board import Chart
@@ -58,8 +57,8 @@ class FleetSimulation:
 def title(arm: ArmDocument) -> str:
     """Name of an arm: where its jobs train, the policy, and what more happens."""
     asked = arm["arm"]
-    where = tr("exclusive") if asked["placement"] == "private" else tr("hybrids")
-    more = [tr(word) for word in ("moves", "failures") if asked[word]]
+    where = "exclusive" if asked["placement"] == "private" else "hybrids"
+    more = [word for word in ("moves", "failures") if asked[word]]
     return f"{where}, {' + '.join([asked['policy'], *more])}"
 
 
@@ -95,13 +94,12 @@ def csv_text(arms: Sequence[ArmDocument]) -> str:
 def told_of(workload: Mapping[str, Any]) -> str:
     """What is simulated, as one sentence."""
     request = workload["request"]
-    source = tr("of {trace}", trace=str(request["trace"]).rsplit("/", 1)[-1]) if request["trace"] else tr(
-        "drawn from statistics of {name}", name=request["statistics"])  # fmt: skip
-    return tr(
-        "{jobs:,} jobs {source}, {hours:,.0f} GPU hours submitted in {span}, on {gpus:,} GPUs of {hosts}.",
-        jobs=workload["jobs"], source=source, hours=workload["gpu_hours"], gpus=workload["gpus"],
-        hosts=wording.count_text(workload["hosts"], "host"), span=duration_text(workload["submitted_h"] * HOUR_S),
-    )  # fmt: skip
+    source = f"drawn from statistics of {request['statistics']}"
+    if request["trace"]:
+        source = f"of {str(request['trace']).rsplit('/', 1)[-1]}"
+    hours = f"{workload['gpu_hours']:,.0f} GPU hours submitted in {duration_text(workload['submitted_h'] * HOUR_S)}"
+    hosts = wording.count_text(workload["hosts"], "host")
+    return f"{workload['jobs']:,} jobs {source}, {hours}, on {workload['gpus']:,} GPUs of {hosts}."
 
 
 def reading(workload: Mapping[str, Any], arms: Sequence[ArmDocument]) -> list[str]:
@@ -112,16 +110,14 @@ def reading(workload: Mapping[str, Any], arms: Sequence[ArmDocument]) -> list[st
     shared = [arm for arm in calm if arm["arm"]["placement"] == "pooled"]
     if shared:
         first = min(shared, key=lambda arm: arm["mean_turnaround_s"])
-        found.append(
-            tr("The least mean turnaround: {arm}, {time}.", arm=title(first), time=cell("mean_turnaround_s", first))
-        )
+        found.append(f"The least mean turnaround: {title(first)}, {cell('mean_turnaround_s', first)}.")
     if alone is not None and shared:
         found += _against(alone, shared)
     found += _moves(shared)
     found += _failures(arms)
     lost = max((arm["unfinished"] for arm in arms), default=0)
     if lost:
-        found.append(tr("{count:,} jobs never start: no GPU is large enough for them.", count=lost))
+        found.append(f"{lost:,} jobs never start: no GPU is large enough for them.")
     return found + assumed(workload)
 
 
@@ -135,10 +131,10 @@ def _against(alone: ArmDocument, shared: Sequence[ArmDocument]) -> list[str]:
     for name, text in words.items():
         worse = [title(arm) for arm in shared if arm[name] > (1 + CLOSE) * alone[name]]
         if worse:
-            found.append(tr("Worse {figure} than exclusive GPUs: {arms}.", figure=tr(text), arms="; ".join(worse)))
+            found.append(f"Worse {text} than exclusive GPUs: {'; '.join(worse)}.")
     equal = [title(arm) for arm in shared if abs(arm["mean_turnaround_s"] / alone["mean_turnaround_s"] - 1) <= CLOSE]
     if equal:
-        found.append(tr("No better mean turnaround than exclusive GPUs: {arms}.", arms="; ".join(equal)))
+        found.append(f"No better mean turnaround than exclusive GPUs: {'; '.join(equal)}.")
     return found
 
 
@@ -150,18 +146,18 @@ def _moves(shared: Sequence[ArmDocument]) -> list[str]:
     found = []
     for before, after in pairs:
         if not after["moves"]:
-            found.append(tr("{arm}: nothing ever had to move.", arm=title(after)))
+            found.append(f"{title(after)}: nothing ever had to move.")
             continue
         share = after["mean_turnaround_s"] / before["mean_turnaround_s"]
         text = "{arm}: {moves:,} moves, and {share:.2f} times the mean turnaround without them."
-        found.append(tr(text, arm=title(after), moves=after["moves"], share=share))
+        found.append(text.format(arm=title(after), moves=after["moves"], share=share))
     return found
 
 
 def _failures(arms: Sequence[ArmDocument]) -> list[str]:
     text = "{arm}: failures ended {deaths:,} hybrids and took {time} of GPU time, which was trained again."
     return [
-        tr(text, arm=title(arm), deaths=arm["deaths"], time=cell("lost_gpu_s", arm)) for arm in arms if arm["deaths"]
+        text.format(arm=title(arm), deaths=arm["deaths"], time=cell("lost_gpu_s", arm)) for arm in arms if arm["deaths"]
     ]
 
 
@@ -171,33 +167,33 @@ def assumed(workload: Mapping[str, Any]) -> list[str]:
     known = "Placement knows how long each job takes."
     if request["estimates_off"]:
         known = "Placement is wrong about durations by a factor of {factor:.1f} or more in a third of all cases."
-    lines = [tr(known, factor=2.718 ** request["estimates_off"])]
+    lines = [known.format(factor=2.718 ** request["estimates_off"])]
     if gain is None:
-        lines.append(tr("No network trains faster than alone: the arms differ in order, not in work."))
+        lines.append("No network trains faster than alone: the arms differ in order, not in work.")
     else:
         text = "Steps in {lanes} lanes take {slowdown:.2f} times as long each, as measured: {source}."
-        lines.append(tr(text, lanes=gain["lanes"], slowdown=gain["slowdown"], source=gain["source"]))
+        lines.append(text.format(lanes=gain["lanes"], slowdown=gain["slowdown"], source=gain["source"]))
     if not request["trace"]:
-        lines.append(tr("Durations, hours and owners follow published statistics; memory is assumed."))
-    lines.append(tr("Checkpoints cost nothing here, and a start takes no time."))
+        lines.append("Durations, hours and owners follow published statistics; memory is assumed.")
+    lines.append("Checkpoints cost nothing here, and a start takes no time.")
     return lines
 
 
 def charts(workload: Mapping[str, Any], arms: Sequence[ArmDocument]) -> list[Chart]:
     """GPUs in use over time; turnaround and slowdown of each arm."""
-    turnaround = _bars("turnaround", arms, lambda arm: arm["mean_turnaround_s"] / HOUR_S, tr("hours"))
-    slowdown = _bars("slowdown", arms, lambda arm: arm["p95_slowdown"], tr("times the duration"))
-    busy = tr("Share of GPUs in use over time, per arm")
+    turnaround = _bars("turnaround", arms, lambda arm: arm["mean_turnaround_s"] / HOUR_S, "hours")
+    slowdown = _bars("slowdown", arms, lambda arm: arm["p95_slowdown"], "times the duration")
+    busy = "Share of GPUs in use over time, per arm"
     return [
-        Chart("busy", tr("GPUs busy"), _busy(arms), busy, "own", "busy", wide=True),
-        Chart("turnaround", tr("Mean turnaround"), turnaround, tr("Mean turnaround of each arm"), "own", "one"),
-        Chart("slowdown", tr("p95 slowdown"), slowdown, tr("Slowdown of each arm"), "own", "two"),
+        Chart("busy", "GPUs busy", _busy(arms), busy, "own", "busy", wide=True),
+        Chart("turnaround", "Mean turnaround", turnaround, "Mean turnaround of each arm", "own", "one"),
+        Chart("slowdown", "p95 slowdown", slowdown, "Slowdown of each arm", "own", "two"),
     ]
 
 
 def _busy(arms: Sequence[ArmDocument]) -> Figure:
     drawn = layout(CHART_PX, "fleet-busy")
-    drawn["xaxis"] |= {"title": {"text": tr("hours since the first submission"), "font": {"size": 11, "color": FAINT}}}
+    drawn["xaxis"] |= {"title": {"text": "hours since the first submission", "font": {"size": 11, "color": FAINT}}}
     drawn["yaxis"] |= {"rangemode": "tozero", "tickformat": ".0%"}
     traces: list[Trace] = []
     for place, arm in enumerate(arms):

@@ -5,7 +5,6 @@ from html import escape
 from typing import Any, NamedTuple
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import wording
@@ -58,7 +57,7 @@ def signed(sign_and_name: tuple[int, str] | tuple[()]) -> str:
 
 def arm_badge(mode: str, words: str = "") -> str:
     """Name of an arm: the hybrid filled, a baseline neutral and dashed."""
-    return f'<span class="u-arm u-arm-{text(mode)}">{text(words or tr(mode.capitalize()))}</span>'
+    return f'<span class="u-arm u-arm-{text(mode)}">{text(words or mode.capitalize())}</span>'
 
 
 class Fact(NamedTuple):
@@ -174,7 +173,7 @@ def findings(found: Iterable[Finding]) -> str:
 
 def shape(sides: Iterable[int | None]) -> str:
     """Shape of one input, such as `1 by 28 by 28`; a free dimension is "any"."""
-    return " \N{MULTIPLICATION SIGN} ".join(tr("any") if side is None else str(side) for side in sides) or "-"
+    return " \N{MULTIPLICATION SIGN} ".join("any" if side is None else str(side) for side in sides) or "-"
 
 
 def empty(heading: str, words: str, more: str = "") -> str:

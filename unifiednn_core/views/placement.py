@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text, percent_text
 from unifiednn_core.preflight.report import SubModelReport
 from unifiednn_core.views.figures.board import Chart
@@ -18,11 +17,11 @@ def device_rows(reports: Mapping[str, SubModelReport]) -> list[dict[str, object]
         work_s = report.placement.plan.work_s or 1.0
         for number, device in enumerate(report.placement.plan.devices):
             counts = sum(count for place, count in report.placement.runs if place == number)
-            limit = tr("none") if device.cap_bytes is None else memory_text(device.cap_bytes)
+            limit = "none" if device.cap_bytes is None else memory_text(device.cap_bytes)
             rows.append(
-                {tr("Sub-model"): name, tr("Device"): number, tr("Operators"): counts,
-                 tr("Peak"): memory_text(device.peak_bytes), tr("Limit"): limit,
-                 tr("Weights"): memory_text(device.weight_bytes), tr("Work"): percent_text(device.work_s / work_s)}
+                {"Sub-model": name, "Device": number, "Operators": counts,
+                 "Peak": memory_text(device.peak_bytes), "Limit": limit,
+                 "Weights": memory_text(device.weight_bytes), "Work": percent_text(device.work_s / work_s)}
             )  # fmt: skip
     return rows
 
@@ -33,18 +32,17 @@ def device_line(report: SubModelReport) -> str:
         return ""
     plan = report.placement.plan
     peaks = [
-        tr("device {number} needs {peak}", number=number, peak=memory_text(device.peak_bytes))
+        f"device {number} needs {memory_text(device.peak_bytes)}"
         if device.cap_bytes is None
-        else tr("device {number} needs {peak} of {limit}", number=number, peak=memory_text(device.peak_bytes),
-                limit=memory_text(device.cap_bytes))
+        else f"device {number} needs {memory_text(device.peak_bytes)} of {memory_text(device.cap_bytes)}"
         for number, device in enumerate(plan.devices)
     ]  # fmt: skip
-    return tr("{peaks}; a step sends {sent}", peaks=", ".join(peaks), sent=memory_text(plan.sent_bytes))
+    return f"{', '.join(peaks)}; a step sends {memory_text(plan.sent_bytes)}"
 
 
 def plans(reports: Mapping[str, SubModelReport]) -> list[Chart]:
     """A drawing of the plan of each sub-model that has several devices; none of a plan without its tasks."""
-    label = tr("What each device does in a step, and what it holds")
+    label = "What each device does in a step, and what it holds"
     drawn = {name: one.placement.plan for name, one in reports.items() if one.placement is not None}
     return [
         Chart(f"plan-{name}", name, placement(plan), label, "seconds", f"plan-{name}", wide=True)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, energy_text, memory_text, percent_text
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.views import techniques
@@ -60,7 +59,7 @@ class Figure:
 
     def _beside(self, first: float | None, value: float) -> str:
         if value == first:
-            return f" ({tr('equal')})"
+            return " (equal)"
         if first is None or not (first or self.points):
             return ""
         change = 100 * (value - first) if self.points else 100 * (value / first - 1)
@@ -68,7 +67,7 @@ class Figure:
         many = f"{size:.1f}" if self.points or size < 1 else f"{size:.0f}"
         sign = "+" if change > 0 else "\N{MINUS SIGN}"
         shown = "< 0.1" if many == "0.0" else f"{sign}{many}"
-        return f" ({tr('{change} points', change=shown) if self.points else f'{shown} %'})"
+        return f" ({f'{shown} points' if self.points else f'{shown} %'})"
 
 
 def counted(sides: Sequence[Side]) -> str:
@@ -76,10 +75,10 @@ def counted(sides: Sequence[Side]) -> str:
     count, runs = len(sides), len({side.view.run_id for side in sides})
     if all(side.alone for side in sides):
         if runs == 1:
-            return tr("{count} sub-models of one run", count=count)
-        return tr("{count} sub-models of {runs} runs", count=count, runs=runs)
+            return f"{count} sub-models of one run"
+        return f"{count} sub-models of {runs} runs"
     if any(side.alone for side in sides):
-        return tr("{count} runs and sub-models", count=count)
+        return f"{count} runs and sub-models"
     return count_text(count, "run")
 
 
@@ -183,13 +182,13 @@ def cautions(sides: Sequence[Side]) -> list[str]:
     shares = {side.label: side.view.others_share for side in sides if side.view.others_share is not None}
     if shares and max(shares.values()) - min(shares.values()) > OTHER_WORK:
         used = ", ".join(f"{label} {percent_text(share)}" for label, share in shares.items())
-        found.append(tr("Other work used different shares of the processors: {used}. Do not compare times.", used=used))
+        found.append(f"Other work used different shares of the processors: {used}. Do not compare times.")
     if machines(sides):
-        found.append(tr("The runs differ in machine or versions; the tab Machines shows in what."))
+        found.append("The runs differ in machine or versions; the tab Machines shows in what.")
     if any(side.view.state not in ENDED for side in sides):
-        found.append(tr("Not all have ended; their figures still change."))
+        found.append("Not all have ended; their figures still change.")
     if len({side.view.memory_source for side in sides}) > 1:
-        found.append(tr("Memory was measured in different ways."))
+        found.append("Memory was measured in different ways.")
     return found
 
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight.report import SubModelReport
 from unifiednn_core.spec.techniques import AnyTechnique, Technique, name_of, stored_nodes
@@ -27,7 +26,6 @@ class Used:
     name: str
     """As in the spec."""
     title: str
-    """A key of `tr`."""
     parameters: str
     """Those that differ from the defaults: "bfloat16: true"."""
     exact: bool
@@ -74,15 +72,15 @@ def nodes_of(hyperparameters: Mapping[str, Any]) -> Nodes | None:
 
 def nodes_text(count: int, shares: Sequence[int] | None) -> str:
     """How virtual nodes cut a batch: "8 virtual nodes", "3 virtual nodes, shares 5:2:1"."""
-    words = tr("1 virtual node") if count == 1 else tr("{count} virtual nodes", count=f"{count:,}")
-    return f"{words}, {tr('shares {shares}', shares=':'.join(map(str, shares)))}" if shares else words
+    words = "1 virtual node" if count == 1 else f"{count:,} virtual nodes"
+    return f"{words}, shares {':'.join(map(str, shares))}" if shares else words
 
 
 def chosen_text(report: SubModelReport) -> str:
     """Virtual nodes that the check chose, where the spec left them open; else empty."""
     if (nodes := report.nodes) is None:
         return ""
-    return tr("the check chose {nodes}", nodes=nodes_text(nodes.nodes, nodes.shares))
+    return f"the check chose {nodes_text(nodes.nodes, nodes.shares)}"
 
 
 def checked_text(report: SubModelReport) -> str:
@@ -105,18 +103,18 @@ def line(techniques: Iterable[Used]) -> str:
 
 
 def written(techniques: Sequence[Used]) -> list[str]:
-    """The same for documents, in no language: `compression (bfloat16: true), lossy`."""
+    """The same for documents: `compression (bfloat16: true), lossy`."""
     titles = (f"{one.name} ({one.parameters})" if one.parameters else one.name for one in techniques)
     return [f"{title}, {'exact' if one.exact else 'lossy'}" for title, one in zip(titles, techniques, strict=True)]
 
 
 def _titled(one: Used) -> str:
-    return f"{tr(one.title)} ({one.parameters})" if one.parameters else tr(one.title)
+    return f"{one.title} ({one.parameters})" if one.parameters else one.title
 
 
 def bits_text(*, exact: bool) -> str:
     """Whether the trained weights are the same, in one word."""
-    return tr("exact") if exact else tr("lossy")
+    return "exact" if exact else "lossy"
 
 
 def saving_text(report: SubModelReport) -> str:
@@ -125,14 +123,12 @@ def saving_text(report: SubModelReport) -> str:
     if memory is None or without is None or not without.transient_bytes:
         return ""
     share = 1 - memory.transient_bytes / without.transient_bytes
-    sizes = {"given": memory_text(memory.transient_bytes), "without": memory_text(without.transient_bytes)}
     percent = f"{abs(100 * share):.0f} %"
-    saves = "saves {percent} of the step's memory: {given} instead of {without}"
-    needs = "needs {percent} more memory for a step: {given} instead of {without}"
-    told = tr(saves, percent=percent, **sizes) if share >= 0 else tr(needs, percent=percent, **sizes)
+    told = f"saves {percent} of the step's memory" if share >= 0 else f"needs {percent} more memory for a step"
+    told += f": {memory_text(memory.transient_bytes)} instead of {memory_text(without.transient_bytes)}"
     if report.seconds_per_step and without.seconds_per_step:
         times = f"{report.seconds_per_step / without.seconds_per_step:.2g}"
-        told += f"; {tr('a step takes {times} times as long', times=times)}"
+        told += f"; a step takes {times} times as long"
     return told
 
 
@@ -147,7 +143,7 @@ class TechniqueParameter:
     options: tuple[Any, ...]
     """Valid words, if it takes nothing else."""
     help: str
-    """Its description in the table; a key of `tr`."""
+    """Its description in the table."""
 
 
 @lru_cache(maxsize=64)

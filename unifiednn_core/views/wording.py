@@ -7,7 +7,6 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
@@ -74,7 +73,7 @@ _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
 
 def state_words(state: State) -> StateWords:
-    """How a state is shown, in the viewer's language."""
+    """How a state is shown."""
     return _translated(STATES[state])
 
 
@@ -83,8 +82,8 @@ def run_words(view: RunView) -> StateWords:
     failed = sum(part.state is State.FAILED for part in view.submodels)
     completed = sum(part.state is State.COMPLETED for part in view.submodels)
     if view.state in (State.COMPLETED, State.FAILED) and failed and completed:
-        label = tr("Completed, {failed} failed", failed=failed)
-        sentence = tr("{completed} of {count} sub-models completed.", completed=completed, count=len(view.submodels))
+        label = f"Completed, {failed} failed"
+        sentence = f"{completed} of {len(view.submodels)} sub-models completed."
         return StateWords(label, "warning", "orange", sentence)
     return state_words(view.state)
 
@@ -94,64 +93,59 @@ def standing_words(run: RunView, part: SubModelView) -> StateWords:
     if part.state not in _IN_LINE or run.mode in ALL_BASELINES:
         return state_words(part.state)
     if part.holds_device:
-        return _translated(TRAINS)._replace(sentence=run.now_reason or tr(TRAINS.sentence))
+        return _translated(TRAINS)._replace(sentence=run.now_reason or TRAINS.sentence)
     if run.state is State.PAUSED:
-        return state_words(State.PAUSED)._replace(sentence=tr("Its run is paused and holds no device."))
+        return state_words(State.PAUSED)._replace(sentence="Its run is paused and holds no device.")
     if part.line is not None:
         return _line_words(part.line)
     if run.waits_for and part.state is State.QUEUED:
         what = run.waits_for.rstrip(".")
-        return _translated(WAITS)._replace(label=tr("Waits for {what}", what=what), sentence=tr(WAITS.sentence))
+        return _translated(WAITS)._replace(label=f"Waits for {what}", sentence=WAITS.sentence)
     if run.state is State.QUEUED and run.queue_position:
-        label = tr("Waits: place {place} in queue", place=run.queue_position)
-        return StateWords(label, "schedule", "violet", tr("Its run starts when a device is free."))
+        label = f"Waits: place {run.queue_position} in queue"
+        return StateWords(label, "schedule", "violet", "Its run starts when a device is free.")
     return state_words(part.state) if run.state is not State.RUNNING else _translated(WAITS)
 
 
 def _line_words(line: LinePlace) -> StateWords:
-    sentence = tr("The policy, when it comes to that turn: {reason}", reason=line.reason)
+    sentence = f"The policy, when it comes to that turn: {line.reason}"
     if line.is_next:
-        return _translated(NEXT)._replace(sentence=f"{tr(NEXT.sentence)} {sentence}")
-    return _translated(WAITS)._replace(
-        label=tr("Waits: turn {place} of {count}", place=line.place, count=line.of), sentence=sentence
-    )
+        return _translated(NEXT)._replace(sentence=f"{NEXT.sentence} {sentence}")
+    return _translated(WAITS)._replace(label=f"Waits: turn {line.place} of {line.of}", sentence=sentence)
 
 
 def _translated(words: StateWords) -> StateWords:
-    return words._replace(label=tr(words.label), sentence=tr(words.sentence))
+    return words._replace(label=words.label, sentence=words.sentence)
 
 
 def device_text(device: str) -> str:
     """Where a run trains, or what it asked for while it waits for a place."""
     words = {"auto": "any device", "cuda": "any GPU"}
-    return tr(words[device]) if device in words else device
+    return words.get(device, device)
 
 
 def stale_text(heartbeat_age_s: float) -> str:
     """Sentence for a run with a silent worker."""
-    return tr(
-        "The worker has been silent for {seconds} s, so the figures below are old. If it stays silent, the run becomes "
-        "interrupted.",
-        seconds=f"{heartbeat_age_s:.0f}",
-    )
+    silent = f"The worker has been silent for {heartbeat_age_s:.0f} s, so the figures below are old."
+    return f"{silent} If it stays silent, the run becomes interrupted."
 
 
 def recovered_text(recoveries: int, redone_steps: int, *, ended: bool) -> str:
     """Cost of crashes and retries so far; empty without any. That no step was lost is certain only once a run ended."""
     if recoveries < 1 and redone_steps < 1:
         return ""
-    often = tr("Recovered once") if recoveries == 1 else tr("Recovered {count} times", count=recoveries)
-    often = often if recoveries else tr("Continued from the last checkpoints")
+    often = "Recovered once" if recoveries == 1 else f"Recovered {recoveries} times"
+    often = often if recoveries else "Continued from the last checkpoints"
     if not redone_steps:
-        return tr("{often}; no step was lost.", often=often) if ended else f"{often}."
+        return f"{often}; no step was lost." if ended else f"{often}."
     steps = count_text(redone_steps, "lost step")
-    return tr("{often}; {steps} trained again and counted once.", often=often, steps=steps)
+    return f"{often}; {steps} trained again and counted once."
 
 
 def range_text(estimate: Estimate) -> str:
     """Both ends of an estimate in one unit, no finer than it is: "12 to 15 min", "about 3 h", "a moment"."""
     if estimate.high_s < 5:
-        return tr("a moment")
+        return "a moment"
     units = ((1.0, "s", 90.0), (60.0, "min", 90 * 60.0), (3600.0, "h", 36 * 3600.0), (86_400.0, "days", math.inf))
     unit_s, name = next((size_s, name) for size_s, name, below_s in units if estimate.high_s < below_s)
     step = 5 if name == "s" and estimate.high_s > 20 else 1
@@ -159,28 +153,28 @@ def range_text(estimate: Estimate) -> str:
     high = max(low, step * math.ceil(estimate.high_s / unit_s / step))
     likely = round(estimate.likely_s / unit_s)
     if low < 1:
-        return tr("up to {high} {unit}", high=high, unit=tr(name))
+        return f"up to {high} {name}"
     if high == low:
-        return tr("about {likely} {unit}", likely=likely, unit=tr(name))
-    return tr("{low} to {high} {unit}", low=low, high=high, unit=tr(name))
+        return f"about {likely} {name}"
+    return f"{low} to {high} {name}"
 
 
 def clock_text(at_s: float, now_s: float, timezone: str | None) -> str:
     """Moment to come as "about 14:32", with the date if it is not today."""
     today, day = (moment_text(one, timezone, "%Y-%m-%d") for one in (now_s, at_s))
-    return moment_text(at_s, timezone, tr("about %H:%M") if today == day else tr("on %-d %b about %H:%M"))
+    return moment_text(at_s, timezone, "about %H:%M" if today == day else "on %-d %b about %H:%M")
 
 
 def moment_and_range(estimate: Estimate, now_s: float, timezone: str | None) -> str:
     """An estimate as "about 14:32, in 12 to 15 min"; below 90 s no clock is fine enough."""
-    span = tr("in {span}", span=range_text(estimate))
+    span = f"in {range_text(estimate)}"
     return span if estimate.high_s < 90 else f"{clock_text(now_s + estimate.likely_s, now_s, timezone)}, {span}"
 
 
 def estimate_text(starts: Estimate | None, ends: Estimate | None, now_s: float, timezone: str | None) -> str:
     """When something starts and ends, as far as that is known: "ends about 14:32, in 12 to 15 min"."""
-    begins = "" if starts is None else tr("starts {when}", when=moment_and_range(starts, now_s, timezone))
-    finishes = "" if ends is None else tr("ends {when}", when=moment_and_range(ends, now_s, timezone))
+    begins = "" if starts is None else f"starts {moment_and_range(starts, now_s, timezone)}"
+    finishes = "" if ends is None else f"ends {moment_and_range(ends, now_s, timezone)}"
     return "; ".join(filter(None, (begins, finishes)))
 
 
@@ -205,28 +199,28 @@ def change_text(
             continue
         size = abs(shift_s)
         span = f"{size:.0f} s" if size < 90 else f"{size / 60:.0f} min" if size < 5400 else f"{size / 3600:.1f} h"
-        words = tr("{name} {time} later") if shift_s > 0 else tr("{name} {time} earlier")
+        words = "{name} {time} later" if shift_s > 0 else "{name} {time} earlier"
         said.append(words.format(name=name, time=span))
     return ", ".join(said)
 
 
 def kept_text(checkpoint_text: str, recovery: str) -> str:
     """How often a run writes checkpoints, and what happens after a crash."""
-    kept = tr("checkpoint {often}; ", often=checkpoint_text) if checkpoint_text else ""
-    crash = tr("restarts by itself after a crash") if recovery == "auto" else tr("waits for you after a crash")
+    kept = f"checkpoint {checkpoint_text}; " if checkpoint_text else ""
+    crash = "restarts by itself after a crash" if recovery == "auto" else "waits for you after a crash"
     return f"{kept}{crash}"
 
 
 def waiting_text(text: str, submodel: str | None, asked: str, state: State) -> str:
     """Sentence about a command that has not taken effect; `asked` is its time."""
-    part = "" if submodel is None or text.endswith(f" {submodel}") else tr(" of {name}", name=submodel)
-    when = tr("at the next step") if state is State.RUNNING else tr("when it trains again")
-    return tr("{command}: requested {asked}, takes effect {when}", command=f"{text}{part}", asked=asked, when=when)
+    part = "" if submodel is None or text.endswith(f" {submodel}") else f" of {submodel}"
+    when = "at the next step" if state is State.RUNNING else "when it trains again"
+    return f"{text}{part}: requested {asked}, takes effect {when}"
 
 
 def title(name: str) -> str:
     """Kind of an event, or a policy, in words."""
-    return tr(TITLES.get(name, name.replace("_", " ").capitalize()))
+    return TITLES.get(name, name.replace("_", " ").capitalize())
 
 
 def moment_text(at_s: float, timezone: str | None, form: str) -> str:
@@ -244,11 +238,11 @@ def ago_text(at_s: float | None, now_s: float, timezone: str | None = None, *, s
         return "-"
     age_s = max(0.0, now_s - at_s)
     if age_s < 60:
-        return tr("{count} s ago", count=f"{age_s:.0f}") if seconds else tr("just now")
+        return f"{age_s:.0f} s ago" if seconds else "just now"
     if age_s < 3600:
-        return tr("{count} min ago", count=f"{age_s // 60:.0f}")
+        return f"{age_s // 60:.0f} min ago"
     if age_s < 24 * 3600:
-        return tr("{count} h ago", count=f"{age_s // 3600:.0f}")
+        return f"{age_s // 3600:.0f} h ago"
     return moment_text(at_s, timezone, "%Y-%m-%d %H:%M")
 
 
@@ -268,7 +262,7 @@ def loss_text(loss: float | None) -> str:
 def source_text(source: str | None) -> str:
     """Where a memory figure comes from, in words."""
     known = NOT_AVAILABLE if source is None else SOURCES.get(source)
-    return str(source) if known is None else tr(known)
+    return str(source) if known is None else known
 
 
 def peak_exceeds(view: RunView) -> bool:
@@ -287,15 +281,15 @@ def accuracy_text(accuracy: float | None) -> str:
 def count_text(count: int, thing: str) -> str:
     """Count with its noun: `1 sub-model`, `3 sub-models`."""
     plural = f"{thing}es" if thing.endswith(("s", "tch")) else f"{thing}s"
-    return tr(f"{{count}} {thing}" if count == 1 else f"{{count}} {plural}", count=f"{count:,}")
+    return f"{count:,} {thing if count == 1 else plural}"
 
 
 def deadline_text(submodel: SubModelView) -> str:
     """How the deadline of a sub-model stands; empty without one."""
     if submodel.deadline in ("met", "missed") or submodel.due_in_s is None:
-        return "" if submodel.deadline is None else tr(f"deadline {submodel.deadline}")
-    due = tr("due in {duration}", duration=duration_text(max(0.0, submodel.due_in_s)))
-    return tr("{due}, will be missed", due=due) if submodel.deadline == "late" else due
+        return "" if submodel.deadline is None else f"deadline {submodel.deadline}"
+    due = f"due in {duration_text(max(0.0, submodel.due_in_s))}"
+    return f"{due}, will be missed" if submodel.deadline == "late" else due
 
 
 def plain(text: str) -> str:

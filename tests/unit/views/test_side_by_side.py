@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui import fake_arms, fake_views
-from unifiednn_core.base.texts import ENGLISH, set_language
 from unifiednn_core.views.report import html, selection
 from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
@@ -139,17 +138,6 @@ def test_what_makes_figures_differ_is_said(sides: list[Side]) -> None:
     other = [side(sides[0].view, "one", cpu="A"), side(sides[1].view, "two", cpu="B")]
     assert machines(other) == [("cpu", ("A", "B"))] and "machine or versions" in cautions(other)[0]
     assert "Not all have ended" in cautions([sides[0], side(fake_views.mid_flight(), "live")])[0]
-
-
-def test_what_makes_figures_differ_is_said_in_the_language_of_the_viewer(sides: list[Side]) -> None:
-    set_language("de")
-    try:
-        live = selection.cautions_html([sides[0], side(fake_views.mid_flight(), "live")])
-        table = selection.figures_table(sides)
-    finally:
-        set_language(ENGLISH)
-    assert "Nicht alle sind beendet" in live and "Vorsicht" in live
-    assert ">Fertig<" in table and "completed" not in table
 
 
 def test_weights_are_told_by_the_start_of_their_hash(sides: list[Side]) -> None:

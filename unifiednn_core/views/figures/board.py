@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.chips import Chip, chips
 from unifiednn_core.views.figures.curves import FORMATS, Quantity, curves, has_rates
@@ -92,8 +91,8 @@ def of_run(view: RunView, baselines: Sequence[RunView] = ()) -> list[Chart]:
     height_px = max(MIN_HEIGHT_PX, turns["layout"]["height"])
     charts.append(_turns(turns))
     if view.utilisation.x or view.power_w.x:
-        figure, label = device(view, height_px, until_s), tr("Utilisation and power of the GPU")
-        charts.append(Chart("gpu", tr("GPU"), figure, label, "seconds", "schedule"))
+        figure, label = device(view, height_px, until_s), "Utilisation and power of the GPU"
+        charts.append(Chart("gpu", "GPU", figure, label, "seconds", "schedule"))
     return [*charts, _memory(view, baselines, height_px, until_s)]
 
 
@@ -106,8 +105,8 @@ def of_hybrid(view: RunView) -> list[Chart]:
 
 def curve_chart(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), axis: Axis = "choice") -> Chart:
     """A chart of curves."""
-    title = tr(TITLES[quantity])
-    label = tr("{quantity} of each sub-model", quantity=title)
+    title = TITLES[quantity]
+    label = f"{title} of each sub-model"
     return Chart(
         quantity, title, curves(view, quantity, baselines), label, axis, quantity,
         value_format=FORMATS[quantity], can_be_log=quantity != "accuracy",
@@ -115,12 +114,12 @@ def curve_chart(view: RunView, quantity: Quantity, baselines: Sequence[RunView] 
 
 
 def _turns(figure: Figure) -> Chart:
-    return Chart("schedule", tr("Schedule"), figure, tr("Turns of each sub-model on the device"), "seconds", "schedule")
+    return Chart("schedule", "Schedule", figure, "Turns of each sub-model on the device", "seconds", "schedule")
 
 
 def _memory(view: RunView, baselines: Sequence[RunView], height_px: int, until_s: float) -> Chart:
-    figure, label = memory(view, baselines, height_px, until_s), tr("Memory over time, by use")
-    return Chart("memory", tr("Memory"), figure, label, "seconds", "memory", note=_signs(view.marks))
+    figure, label = memory(view, baselines, height_px, until_s), "Memory over time, by use"
+    return Chart("memory", "Memory", figure, label, "seconds", "memory", note=_signs(view.marks))
 
 
 def _signs(events: Sequence[Mark]) -> str:
@@ -151,7 +150,7 @@ def of_charts(
         "launchMs": launch_ms,
         "chips": list(shown_chips),
         "charts": drawn,
-        "words": {name: tr(text) for name, text in WORDS.items()},
+        "words": WORDS,
     }
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures.arrays import single, thin
 from unifiednn_core.views.figures.chips import BASELINE_DASHES, baseline_key, part_key
@@ -79,7 +78,7 @@ def _curve(
     part: SubModelView, series: Series, quantity: Quantity, when: Timeline, limit: int, kind: Kind, place: int = 0
 ) -> Trace:
     mark, x, y = sign(part.number), *thin(series.x, series.y, limit)
-    more = {"test": tr(", test"), "lost": tr(": lost, trained again")}.get(kind, "")
+    more = {"test": ", test", "lost": ": lost, trained again"}.get(kind, "")
     width, opacity = {"test": (1, 0.6), "lost": (1, 0.45)}.get(kind, (2, 1))
     line = {"color": mark.colour, "dash": mark.dash, "width": width}
     if quantity == "rate":  # the rate of an epoch holds from its start
@@ -98,8 +97,8 @@ def _failure(part: SubModelView, when: Timeline, otherwise: float) -> Trace:
     mark, per_epoch = sign(part.number), steps_per_epoch(part)
     epochs = part.loss.x[-1] if part.loss.x else part.steps_done / per_epoch if per_epoch else 0.0
     loss = part.loss.y[-1] if part.loss.y else otherwise
-    cause = part.cause or tr("It failed.")
-    text = tr("failed: {cause}", cause=cause[:CAUSE_CHARACTERS])
+    cause = part.cause or "It failed."
+    text = f"failed: {cause[:CAUSE_CHARACTERS]}"
     return scatter([epochs], [loss], "markers") | {
         "name": f"{mark.letter}  {short(part.name)}", "uid": identity(part.name, "failed"),
         "marker": {"symbol": "x", "size": 10, "color": mark.colour, "line": {"width": 1, "color": TEXT}},

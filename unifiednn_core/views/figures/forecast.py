@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.views import markup
 from unifiednn_core.views.figures.palette import sign
@@ -29,13 +28,13 @@ def gantt(made: PolicyForecast, numbers: Mapping[str, int]) -> str:
         number = numbers.get(name, place)
         bars = "".join(_bar(turn, whole_s, sign(number).colour) for turn in turns if turn.submodel == name)
         end = told(finish_s)
-        words = tr("{name} ends after {time}", name=name, time=end)
+        words = f"{name} ends after {end}"
         rows.append(
             f'<div class="u-gantt-row" role="row"><span role="rowheader">{markup.signed_name(number, name)}</span>'
             f'<span class="u-gantt-track" role="cell" title="{markup.text(words)}">{bars}</span>'
             f'<span class="u-num" role="cell">{markup.text(end)}</span></div>'
         )
-    label = markup.text(tr("Turns under {policy}", policy=made.policy_text))
+    label = markup.text(f"Turns under {made.policy_text}")
     return f'<div class="u-gantt" role="table" aria-label="{label}">{"".join(rows)}{_memory(made, whole_s)}</div>'
 
 
@@ -54,11 +53,11 @@ def _memory(made: PolicyForecast, whole_s: float) -> str:
         x, y = 1000 * at_s / whole_s, 40 - 38 * size / most
         points += [f"{x:.1f},{last:.1f}"] * bool(points) + [f"{x:.1f},{y:.1f}"]
         last = y
-    words = tr("Memory, at most {size}", size=memory_text(made.peak_bytes))
+    words = f"Memory, at most {memory_text(made.peak_bytes)}"
     looks = 'fill="none" stroke="currentColor" vector-effect="non-scaling-stroke"'
     line = f'<polyline points="{" ".join(points)}" {looks}/>'
     return (
-        f'<div class="u-gantt-row" role="row"><span class="u-faint" role="rowheader">{markup.text(tr("Memory"))}</span>'
+        f'<div class="u-gantt-row" role="row"><span class="u-faint" role="rowheader">{markup.text("Memory")}</span>'
         f'<svg class="u-gantt-memory" viewBox="0 0 1000 40" preserveAspectRatio="none" role="img" '
         f'aria-label="{markup.text(words)}">{line}</svg>'
         f'<span class="u-num" role="cell">{markup.text(memory_text(made.peak_bytes))}</span></div>'

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.layout import CLEAR, FAINT, TEXT, Trace, as_label, scatter
 from unifiednn_core.views.memory import Mark
@@ -40,7 +39,7 @@ def gather(marks: Sequence[Mark], limit: int = MAX_OF_A_KIND) -> list[Mark]:
 def key(marks: Sequence[Mark]) -> str:
     """Legend of the signs of these marks, on one line."""
     there = {mark.kind for mark in marks}
-    return " · ".join(f"{glyph} {tr(kind)}" for kind, glyph in GLYPHS.items() if kind in there)
+    return " · ".join(f"{glyph} {kind}" for kind, glyph in GLYPHS.items() if kind in there)
 
 
 def draw(marks: Sequence[Mark], offset_s: float = 0.0) -> tuple[list[Trace], list[Trace]]:
@@ -85,7 +84,7 @@ def _signs(kind: str, own: Sequence[Mark]) -> Trace:
     colour, width = (FAINT, 1) if kind == "switch" else (TEXT, 0)
     row = 0.5 if kind in UPPER else -0.5
     return scatter([moment.at_s for moment in own], [row] * len(own), "markers") | {
-        "yaxis": "y2", "name": tr(kind), "showlegend": False, "cliponaxis": False,
+        "yaxis": "y2", "name": kind, "showlegend": False, "cliponaxis": False,
         "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": width, "color": FAINT}},
         "customdata": [as_label(moment.text) for moment in own], "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import MIB
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.arrays import Floats, Places, floats, places, single
@@ -79,16 +78,16 @@ def memory(
     own = _breakdown(view, offset_s) if by_use else []
     if not by_use and view.memory.x:
         own = [_total(floats(view.memory.x) + offset_s, floats(view.memory.y), filled=True)]
-        own += hatched(_holes(floats(view.memory.x) + offset_s, floats(view.memory.y)), tr("no sample"))
+        own += hatched(_holes(floats(view.memory.x) + offset_s, floats(view.memory.y)), "no sample")
     if not own and not others:
-        return _unavailable(layout, tr("Memory is not available."))
+        return _unavailable(layout, "Memory is not available.")
     signs, layout["shapes"] = marks.draw(view.marks, offset_s)
     layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
     layout["yaxis3"] = AXIS | {"domain": layout["yaxis"]["domain"]}
     if until_s is not None:
         layout["xaxis"]["range"] = [0.0, until_s]
     layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
-    source = view.breakdown.source or view.memory_source or tr("source not available")
+    source = view.breakdown.source or view.memory_source or "source not available"
     layout["meta"] = {"note": as_label(source), "key": _key(view)}
     return figure(own + others + signs, layout)
 
@@ -97,7 +96,7 @@ def _key(view: RunView) -> list[dict[str, str]]:
     """The bands that belong to no sub-model, as a legend of names, fills and patterns."""
     drawn = bands(view.breakdown, view.submodels) if view.breakdown.at_s else []
     alone = {band.group: band for band in drawn if band.kind not in SHADES or band.group == OTHERS}
-    return [{"name": tr(name), "fill": band.fill, "pattern": band.pattern} for name, band in alone.items()]
+    return [{"name": name, "fill": band.fill, "pattern": band.pattern} for name, band in alone.items()]
 
 
 def _holes(at_s: Floats, size_bytes: Floats) -> list[tuple[float, float]]:
@@ -110,10 +109,10 @@ def _holes(at_s: Floats, size_bytes: Floats) -> list[tuple[float, float]]:
 def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = None) -> Figure:
     """Utilisation and power of the GPU over seconds since the launch."""
     layout = new_layout(height_px, view.run_id)
-    layout["meta"] = {"note": tr("utilisation, and power in grey")}
+    layout["meta"] = {"note": "utilisation, and power in grey"}
     layout["margin"] |= {"l": margin_px(view)}
     if not view.utilisation.x and not view.power_w.x:
-        return _unavailable(layout, tr("Utilisation and power are not available."))
+        return _unavailable(layout, "Utilisation and power are not available.")
     traces = []
     for series, name, label, looks in (
         (view.utilisation, "utilisation", "%{y:.0%}", {"color": ACCENT, "width": 1.4, "dash": "solid"}),
@@ -122,7 +121,7 @@ def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = No
         kept = places(floats(series.y), MAX_INSTANTS)
         x, y = floats(series.x)[kept] + view.launch_offset_s, floats(series.y)[kept]
         axis = "y" if name == "utilisation" else "y2"
-        traces.append(scatter(x, y, yaxis=axis, name=tr(name), line=looks, hovertemplate=label))
+        traces.append(scatter(x, y, yaxis=axis, name=name, line=looks, hovertemplate=label))
     layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4, "automargin": False}
     layout["yaxis2"] = layout["yaxis"] | {
         "overlaying": "y", "side": "right", "tickformat": ",.0f", "ticksuffix": " W", "range": None,
@@ -201,7 +200,7 @@ def _breakdown(view: RunView, offset_s: float) -> list[Trace]:
             (np.nan_to_num(band.size_bytes) for band in drawn if band.kind == "context"), np.zeros(len(total))
         )
         traces.append(_total(at_s, total[kept], context[kept], filled=False))
-    return traces + hatched(_holes(at_s, total[kept]), tr("no sample"))
+    return traces + hatched(_holes(at_s, total[kept]), "no sample")
 
 
 def _instants(total: Floats, layers: int) -> Places:
@@ -242,7 +241,7 @@ def _total(at_s: Floats, size_bytes: Floats, context_bytes: Floats | None = None
     more = {} if context_bytes is None else {"context": single(context_bytes[kept] / MIB)}
     trace = scatter(at_s[kept], size_bytes[kept] / MIB) | {
         "line": {"color": TEXT, "width": 1.3}, "connectgaps": False, "hovertemplate": "%{y:,.0f} MiB",
-        "name": tr("total"), "uid": identity("total"), "meta": {"kind": "total", **more},
+        "name": "total", "uid": identity("total"), "meta": {"kind": "total", **more},
     }  # fmt: skip
     return trace | {"fill": "tozeroy", "fillcolor": grey(0.18)} if filled else trace
 

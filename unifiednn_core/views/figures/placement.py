@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import MIB, memory_text, step_text
 from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
 from unifiednn_core.views.figures.arrays import single
@@ -19,11 +18,11 @@ _MEMORY_SHARE = 0.45
 
 def placement(plan: PlacementPlan) -> Figure:
     """Draw a plan: a lane for each device, seconds to the right, and the memory of each device in MiB below."""
-    names = [tr("device {number}", number=number) for number in range(len(plan.devices))]
+    names = [f"device {number}" for number in range(len(plan.devices))]
     most = max(1, MAX_BARS // max(1, len(plan.devices)))
     drawn = layout(FRAME_PX + MEMORY_PX + LANE_PX * len(names), "placement")
     drawn |= {"barmode": "overlay", "bargap": 0.3, "hovermode": "closest"}
-    drawn["xaxis"] |= {"title": {"text": tr("seconds of one step"), "font": {"size": 11, "color": FAINT}},
+    drawn["xaxis"] |= {"title": {"text": "seconds of one step", "font": {"size": 11, "color": FAINT}},
                        "range": [0.0, plan.makespan_s or 1.0], "anchor": "y2"}  # fmt: skip
     drawn["yaxis"] |= {"domain": [_MEMORY_SHARE + 0.08, 1], "categoryorder": "array", "categoryarray": names[::-1],
                        "showgrid": False, "fixedrange": True}  # fmt: skip
@@ -51,10 +50,8 @@ def joined(tasks: Sequence[PlannedTask], most: int) -> list[tuple[PlannedTask, .
 
 def _note(plan: PlacementPlan) -> str:
     share = plan.makespan_s / plan.bound_s if plan.bound_s else 1.0
-    return tr(
-        "{makespan} a step, {share:.2f} times what no placement can beat; {sent} sent between devices",
-        makespan=step_text(plan.makespan_s), share=share, sent=memory_text(plan.sent_bytes),
-    )  # fmt: skip
+    sent = f"{memory_text(plan.sent_bytes)} sent between devices"
+    return f"{step_text(plan.makespan_s)} a step, {share:.2f} times what no placement can beat; {sent}"
 
 
 def _lane(number: int, name: str, groups: Sequence[Sequence[PlannedTask]]) -> Trace:
@@ -71,7 +68,7 @@ def _lane(number: int, name: str, groups: Sequence[Sequence[PlannedTask]]) -> Tr
 
 
 def _text(group: Sequence[PlannedTask]) -> str:
-    way = tr("backward") if group[0].backward else tr("forward")
+    way = "backward" if group[0].backward else "forward"
     names = group[0].operator if len(group) == 1 else f"{group[0].operator} … {group[-1].operator}"
     seconds = step_text(sum(task.end_s - task.start_s for task in group))
     return f"<b>{as_label(names)}</b>: {way}<br>{seconds}, {memory_text(max(task.alive_bytes for task in group))}"
@@ -87,7 +84,7 @@ def _memory(number: int, name: str, device: PlannedDevice, until_s: float) -> li
                 line={"color": colour, "width": 1.5, "shape": "hv"}, hovertemplate="%{y:,.0f} MiB<extra></extra>"),
     ]  # fmt: skip
     if device.cap_bytes is not None:
-        limit, cap = tr("limit of {device}", device=name), device.cap_bytes / MIB
+        limit, cap = f"limit of {name}", device.cap_bytes / MIB
         dashed = {"color": colour, "width": 1, "dash": "dash"}
         hover = f"{limit}<extra></extra>"
         traces.append(scatter([0.0, until_s], [cap, cap], name=limit, yaxis="y2", line=dashed, hovertemplate=hover))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.arrays import Floats, single
 from unifiednn_core.views.figures.chips import part_key
@@ -55,7 +54,7 @@ def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX, until_s: float | Non
         figure_layout["xaxis"]["range"] = [0.0, until_s]
     if len(view.schedule) >= SHOWN_TURNS:
         older_s = min(turn.start_s for turn in turns) + offset_s
-        traces += hatched([(0.0, older_s)], tr("older turns are not shown"))
+        traces += hatched([(0.0, older_s)], "older turns are not shown")
         figure_layout["yaxis3"] = dict(AXIS)
     spare = max(0, MIN_LANES - len(lanes)) / 2  # so that a single lane does not fill the chart
     lanes_range = [-0.5 - spare, len(lanes) - 0.5 + spare]
@@ -153,10 +152,10 @@ def _binned(lane: Sequence[Slice], edges_s: Floats) -> list[Slice]:
 
 def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
     if any(turn.share < 1 for turn in turns):
-        return tr("{turns}, opacity is the share of time", turns=tr(SUBTITLES[mode]))
+        return f"{SUBTITLES[mode]}, opacity is the share of time"
     if any(turn.lane > 1 for turn in turns):
-        return tr("{turns}; paler: runs beside the policy's choice", turns=tr(SUBTITLES[mode]))
-    return tr(SUBTITLES[mode])
+        return f"{SUBTITLES[mode]}; paler: runs beside the policy's choice"
+    return SUBTITLES[mode]
 
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
@@ -184,17 +183,14 @@ def _opacity(turn: Slice) -> float:
 
 
 def _turn_text(turn: Slice, offset_s: float) -> str:
-    steps = tr("{steps:,} steps", steps=turn.steps)
+    steps = f"{turn.steps:,} steps"
     if turn.share < 1:
         share, bin_text = f"{turn.share:.0%}", duration_text(turn.end_s - turn.start_s)
-        steps = (
-            tr("turns: {turns:,}, {share} of {duration}", turns=turn.turns, share=share, duration=bin_text)
-            + f", {steps}"
-        )
+        steps = f"turns: {turn.turns:,}, {share} of {bin_text}" + f", {steps}"
     elif turn.turns > 1:
-        steps = tr("{steps:,} steps in {turns:,} turns", steps=turn.steps, turns=turn.turns)
-    until = tr("now") if turn.running else duration_text(turn.end_s + offset_s)
-    stretch = tr("{start} to {end}", start=duration_text(turn.start_s + offset_s), end=until)
+        steps = f"{turn.steps:,} steps in {turn.turns:,} turns"
+    until = "now" if turn.running else duration_text(turn.end_s + offset_s)
+    stretch = f"{duration_text(turn.start_s + offset_s)} to {until}"
     return f"<b>{as_label(turn.submodel)}</b>: {steps}<br>{stretch}<br>{as_label(turn.reason)}"
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import duration_text, energy_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
@@ -102,7 +101,7 @@ def techniques(comparison: Comparison) -> str:
     """Which sub-models of the hybrid train with techniques; empty without any."""
     each = [(part.name, line(part.techniques)) for part in comparison.hybrid.submodels if part.techniques]
     told = "".join(f"<li>{bold(name)}: {text(used)}</li>" for name, used in each)
-    head = text(tr(TECHNIQUES))
+    head = text(TECHNIQUES)
     return f'<div class="u-small u-techniques"><p>{head}</p><ul>{told}</ul></div>' if told else ""
 
 
@@ -114,8 +113,8 @@ def given(comparison: Comparison) -> str:
 
 def card(verdict: Verdict, hybrid: Arm, baseline: Arm | None) -> str:
     """Savings or costs of the hybrid against one baseline, or the reason for giving no verdict."""
-    how, none = text(tr(HOW[verdict.mode])), text(tr("No verdict"))
-    head = f'<h2>{text(tr("Hybrid against"))} {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{how}</p>'
+    how, none = text(HOW[verdict.mode]), text("No verdict")
+    head = f'<h2>{text("Hybrid against")} {arm_badge(verdict.mode)}</h2><p class="u-small u-faint">{how}</p>'
     if verdict.withheld_because:
         body = f'<div class="u-withheld" role="status"><b>{none}</b><p>{text(verdict.withheld_because)}</p></div>'
         body += _causes(baseline)
@@ -133,7 +132,7 @@ def oracle_lines(baseline: Arm | None) -> list[str]:
     for part in () if baseline is None else baseline.submodels:
         if part.oracle is not None:
             names.setdefault(part.oracle, []).append(part.name)
-    return [f"{tr(_ORACLE[report.answer])} ({', '.join(who)}): {report.text}." for report, who in names.items()]
+    return [f"{_ORACLE[report.answer]} ({', '.join(who)}): {report.text}." for report, who in names.items()]
 
 
 def figure_text(value: float | None, field: str) -> str:
@@ -152,8 +151,8 @@ def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None
     sentence = difference(ratio, quantity, verdict.mode)
     spreads: list[Spread | None] = [getattr(arm, quantity.figure) for arm in (hybrid, baseline) if arm is not None]
     medians = [None if spread is None else spread.median for spread in spreads]
-    both = f" {tr('against')} ".join(figure_text(median, quantity.figure) for median in medians)
-    title, meaning = text(tr(quantity.title)), text(tr(quantity.meaning))
+    both = " against ".join(figure_text(median, quantity.figure) for median in medians)
+    title, meaning = text(quantity.title), text(quantity.meaning)
     return (
         f'<div class="u-ratio"><div class="u-ratio-name" title="{meaning}">{title}</div>'
         f'<div class="u-ratio-sign">{signed_text(ratio)}</div>{scale(ratio, sentence)}'
@@ -163,7 +162,7 @@ def _line(quantity: Measure, verdict: Verdict, hybrid: Arm, baseline: Arm | None
 
 
 def _scale_head() -> str:
-    words = "".join(f"<i>{text(tr(word))}</i>" for word in _SCALE)
+    words = "".join(f"<i>{text(word)}</i>" for word in _SCALE)
     return f'<div class="u-ratio-head" aria-hidden="true"><span></span><span></span><span>{words}</span></div>'
 
 
@@ -187,11 +186,11 @@ def difference(ratio: Spread, quantity: Measure, mode: Mode) -> str:
     """Sentence about a ratio hybrid / baseline: "54 % less memory than concurrent"."""
     change = ratio.median - 1
     if ratio.low < 1 < ratio.high:  # some repeats are above 1 and others below
-        return tr("no clear difference from {mode}", mode=tr(mode))
+        return f"no clear difference from {mode}"
     if abs(change) < NO_DIFFERENCE:
-        return tr("no difference from {mode}", mode=tr(mode))
+        return f"no difference from {mode}"
     words = quantity.less if change < 0 else quantity.more
-    return tr(f"{{share}} {words} {{mode}}", share=f"{100 * abs(change):.0f} %", mode=tr(mode))
+    return f"{100 * abs(change):.0f} % {words} {mode}"
 
 
 def signed_text(ratio: Spread) -> str:
@@ -205,19 +204,16 @@ def signed_text(ratio: Spread) -> str:
 def spread_text(ratio: Spread) -> str:
     """Ratio with its spread: "ratio 0.46, 0.45 to 0.47 in 5 repeats"."""
     if len(ratio.values) == 1:
-        return tr("ratio {ratio}, measured once", ratio=f"{ratio.median:.2f}")
-    return tr(
-        "ratio {ratio}, {low} to {high} in {count} repeats",
-        ratio=f"{ratio.median:.2f}", low=f"{ratio.low:.2f}", high=f"{ratio.high:.2f}", count=len(ratio.values),
-    )  # fmt: skip
+        return f"ratio {ratio.median:.2f}, measured once"
+    return f"ratio {ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f} in {len(ratio.values)} repeats"  # fmt: skip
 
 
 def weights_text(verdict: Verdict) -> str:
     """Whether all arms trained the same weights."""
     if verdict.identical_weights is None:
-        return tr(LOSSY) if verdict.lossy else tr("Weights: not compared yet.")
+        return LOSSY if verdict.lossy else "Weights: not compared yet."
     if verdict.identical_weights and verdict.lossy:
-        return tr("Weights: identical, every bit of every sub-model without lossy techniques.")
+        return "Weights: identical, every bit of every sub-model without lossy techniques."
     if verdict.identical_weights:
-        return tr("Weights: identical, every bit of every sub-model.")
-    return tr("Weights: different. The arms did not train the same models.")
+        return "Weights: identical, every bit of every sub-model."
+    return "Weights: different. The arms did not train the same models."

@@ -4,7 +4,6 @@ import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.figures.board import WIDE_MEMORY_PX, Axis, Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
@@ -29,16 +28,16 @@ def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> l
     for quantity in quantities:
         for axis in AXES:
             chart = curve_chart(hybrid, quantity, baselines, axis)
-            name, title = f"{quantity}-{axis}", f"{chart.title} {tr(OVER[axis])}"
-            label = tr("{quantity} of each sub-model, baselines dashed", quantity=title)
+            name, title = f"{quantity}-{axis}", f"{chart.title} {OVER[axis]}"
+            label = f"{title} of each sub-model, baselines dashed"
             shown.append(chart._replace(name=name, title=title, cell=name, label=label))
     _, until_s = span_s(hybrid, baselines)
     used = memory(hybrid, baselines, WIDE_MEMORY_PX, until_s)
     turns = arms_schedule([hybrid, *baselines], until_s)
-    label = tr("Memory of the hybrid by use, baselines dashed")
-    shown.append(Chart("memory", tr("Memory"), used, label, "seconds", "memory", wide=True))
-    label = tr("Turns of each sub-model on the device, in each arm")
-    return [*shown, Chart("schedule", tr("Schedule"), turns, label, "seconds", "schedule", wide=True)]
+    label = "Memory of the hybrid by use, baselines dashed"
+    shown.append(Chart("memory", "Memory", used, label, "seconds", "memory", wide=True))
+    label = "Turns of each sub-model on the device, in each arm"
+    return [*shown, Chart("schedule", "Schedule", turns, label, "seconds", "schedule", wide=True)]
 
 
 def arms_of(views: Mapping[Mode, RunView]) -> list[RunView]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.figures.board import Chart, curve_chart
@@ -23,41 +22,41 @@ FILE, SHOWN_CHARACTERS = "sha256:", 12
 def figures_table(sides: Sequence[Side]) -> str:
     """Figures and facts, one column for each side; percentages are against the first."""
     rows = [
-        *((tr(name), tuple(map(_word, texts))) for name, texts in facts(sides).items()),
-        *((tr(figure.title), figure.texts()) for figure in figures(sides)),
+        *((name, tuple(map(_word, texts))) for name, texts in facts(sides).items()),
+        *((figure.title, figure.texts()) for figure in figures(sides)),
     ]
-    return _table(tr("Figures; differences are against the first"), tr("Figure"), sides, rows)
+    return _table("Figures; differences are against the first", "Figure", sides, rows)
 
 
 def settings_table(sides: Sequence[Side]) -> str:
     """Settings that differ."""
     rows = settings(sides)
     if not rows:
-        return small(tr("All settings are equal."))
-    return _table(tr("Only settings that differ"), tr("Setting"), sides, rows)
+        return small("All settings are equal.")
+    return _table("Only settings that differ", "Setting", sides, rows)
 
 
 def machines_table(sides: Sequence[Side]) -> str:
     """Facts of the machines that differ, and what other work used."""
     rows = machines(sides)
     if not rows:
-        return small(tr("Machine and versions are equal."))
-    return _table(tr("Only facts that differ"), tr("Fact"), sides, rows)
+        return small("Machine and versions are equal.")
+    return _table("Only facts that differ", "Fact", sides, rows)
 
 
 def weights_table(sides: Sequence[Side]) -> str:
     """Hashes of weights."""
     rows = weights(sides)
     if not rows:
-        return small(tr("They have no sub-model name in common."))
-    caption = tr("SHA-256 of the weights: the same bits have the same hash")
+        return small("They have no sub-model name in common.")
+    caption = "SHA-256 of the weights: the same bits have the same hash"
     shown = [(name, tuple(f"{FILE}{sha}" if sha else "-" for sha in hashes)) for name, hashes in rows]
-    return _table(caption, tr("Sub-model"), sides, shown)
+    return _table(caption, "Sub-model", sides, shown)
 
 
 def cautions_html(sides: Sequence[Side]) -> str:
     """What makes figures differ besides the settings; empty if nothing does."""
-    return "".join(notice("orange", "warning", tr("Caution"), sentence) for sentence in cautions(sides))
+    return "".join(notice("orange", "warning", "Caution", sentence) for sentence in cautions(sides))
 
 
 def charts(sides: Sequence[Side]) -> list[Chart]:
@@ -68,10 +67,10 @@ def charts(sides: Sequence[Side]) -> list[Chart]:
     for side in sides:
         lines.append((side.label, view.submodels[first].name, first, side.view))
         first += len(side.view.submodels)
-    label = tr("Memory of each run over time")
-    used = Chart("memory", tr("Memory"), totals(lines), label, "seconds", "memory", wide=True)
-    label = tr("Turns of each sub-model in each run")
-    turns = Chart("schedule", tr("Schedule"), schedule(view), label, "seconds", "schedule", wide=True)
+    label = "Memory of each run over time"
+    used = Chart("memory", "Memory", totals(lines), label, "seconds", "memory", wide=True)
+    label = "Turns of each sub-model in each run"
+    turns = Chart("schedule", "Schedule", schedule(view), label, "seconds", "schedule", wide=True)
     return [*curves, used, turns]
 
 
@@ -83,10 +82,10 @@ def _table(caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[
 
 
 def _word(value: str) -> str:
-    """A state or a way to train as pages name it; other facts as they are."""
+    """A state as pages name it; other facts as they are."""
     if value in list(State):
         return state_words(State(value)).label
-    return tr(value) if value in MODES else value
+    return value
 
 
 def _cell(value: str) -> str:

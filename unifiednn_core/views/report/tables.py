@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from unifiednn_core.base.texts import tr
 from unifiednn_core.base.units import NOT_AVAILABLE, percent_text
 from unifiednn_core.views.comparison import ARM_FIGURES, Arm, ArmSubModel, Comparison, Spread, arms_of
 from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, mono, signed, table, text
@@ -33,7 +32,7 @@ def arms(comparison: Comparison) -> str:
 
 
 def _started(arm: Arm) -> str:
-    return tr("started {ways}", ways=", ".join(map(tr, arm.starts))) if arm.starts else ""
+    return f"started {', '.join(arm.starts)}" if arm.starts else ""
 
 
 def submodels(comparison: Comparison) -> str:
@@ -86,10 +85,8 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
 
 
 def _table(caption: str, rows: Iterable[Mapping[str, object]]) -> str:
-    """A table in the viewer's language; heads are keys of `tr`."""
-    shown = ({tr(head): value for head, value in row.items()} for row in rows)
-    looks = {tr(head): look for head, look in _LOOKS.items()}
-    return table(tr(caption), shown, looks, {tr(head) for head in _RIGHT})
+    """A table."""
+    return table(caption, rows, _LOOKS, _RIGHT)
 
 
 def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, object]:
@@ -99,7 +96,7 @@ def _figures(source: Arm | ArmSubModel, names: Sequence[str]) -> dict[str, objec
 def _spread(spread: Spread, name: str) -> str:
     """Median over the repeats, and below it the lowest and the highest if they differ."""
     shown, low, high = (figure_text(value, name) for value in (spread.median, spread.low, spread.high))
-    span = tr("{start} to {end}", start=low, end=high)
+    span = f"{low} to {high}"
     return text(shown) if low == high else f'{text(shown)}<span class="u-under">{text(span)}</span>'
 
 
@@ -108,8 +105,8 @@ _LOOKS: Looks = {
     "Sub-model": signed,
     "Arm": arm_badge,
     "Test accuracy": lambda value: faint(value) if isinstance(value, str) else percent_text(value),
-    "To the hybrid's": lambda same: tr("equal") if same else tr("differs"),
-    "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint(tr("no weights")),
+    "To the hybrid's": lambda same: "equal" if same else "differs",
+    "SHA-256 of the weights": lambda sha: mono(sha) if sha else faint("no weights"),
     "Property": bold,
 }
 _RIGHT = {*HEADS.values(), "Test accuracy"}
