@@ -9,7 +9,6 @@ from unifiednn_core.service.notifications import EVENTS
 
 PAGE = """
 from pages._ui import frame, {name}
-frame.speak_viewers()
 {name}.draw()
 """
 
