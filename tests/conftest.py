@@ -13,6 +13,7 @@ import pytest
 
 from tests.databases import KIND_SETTING, POSTGRESQL, SQLITE, Databases
 from tests.places import object_store, place  # noqa: F401  (fixtures)
+from unifiednn_core.base import trouble
 from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.preflight import client
 
@@ -49,6 +50,12 @@ def postgresql() -> Iterator[Databases]:
 def kind(request: pytest.FixtureRequest) -> str:
     """Database of the homes of a test."""
     return str(getattr(request, "param", os.environ.get(KIND_SETTING, SQLITE)))
+
+
+@pytest.fixture(autouse=True)
+def _log_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier test has logged within the last minute is told again."""
+    monkeypatch.setattr(trouble, "_told_at_s", {})
 
 
 @pytest.fixture

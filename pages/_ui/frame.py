@@ -55,7 +55,7 @@ def service() -> Service:
 
 
 def page(title: str) -> None:
-    """Set up a page: browser title, style sheet, access, and a banner if no run can start."""
+    """Set up a page: browser title, style sheet, access, and banners if nothing can be saved or no run can start."""
     tab(f"{NAMES.get(title, title)} · UnifiedNN")
     st.logo(WORDMARK, size="large")
     _ensure_routed()
@@ -65,6 +65,9 @@ def page(title: str) -> None:
     signed_in.require(title)
     _devices()
     notify.draw()
+    for part in service().health().parts:
+        if part.name == "store" and not part.ok:
+            st.html(markup.notice("red", "error", "Nothing can be saved", part.text, part.remedy))
     if not service().supervisor_alive:
         service().start_supervisor()
     if not service().supervisor_alive:

@@ -1,8 +1,10 @@
 import re
+import sqlite3
 import time
 from dataclasses import replace
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.ui import fake_arms
 from tests.ui.fake_arms import FINGERPRINT
@@ -81,6 +83,12 @@ def test_a_silent_worker_is_told(open_page, service):
 def test_a_dead_supervisor_is_told(open_page, service):
     service.supervisor_alive = False
     assert "No run can start" in text_of(open_page("now"))
+
+
+def test_a_full_disk_is_told_with_its_remedy(open_page, service):
+    service.supervisor.trouble = OperationalError("COMMIT", None, sqlite3.OperationalError("database or disk is full"))
+    words = text_of(open_page("now"))
+    assert "The store cannot be written: database or disk is full." in words and "Free or repair the home" in words
 
 
 def test_names_of_runs_cannot_become_markup(open_page, service):

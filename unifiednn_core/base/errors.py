@@ -85,6 +85,19 @@ class OtherKind(BadCheckpoint):
         return type(self), (self.differences,)
 
 
+class DiskFull(UnifiedNNError, OSError):
+    """The disk of the home folder is full: what was asked for has not been done."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, "The disk of the home folder is full, so this was not done")
+
+    def __str__(self) -> str:
+        return f"{self.strerror}. Make room there, then try again; what trains goes on."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), ()
+
+
 class BlobLost(UnifiedNNError, RuntimeError):
     """A file that several hosts share is missing where they keep it, or damaged. The message names it."""
 

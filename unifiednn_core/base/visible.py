@@ -1,6 +1,7 @@
 """Escapes invisible characters in untrusted text: one rule for pages, charts, terminals, reports and logs."""
 
 import sys
+from contextlib import suppress
 from typing import TextIO, cast
 from unicodedata import category
 
@@ -31,7 +32,7 @@ def cell(text: str) -> str:
 
 
 class _VisibleStream:
-    """A stream of text that writes visible characters, tabs and line ends."""
+    """A stream of text that writes visible characters, tabs and line ends. A full disk drops them."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -40,9 +41,18 @@ class _VisibleStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        return self._stream.write(visible(text, "\n\t"))
+        with suppress(OSError):
+            self._stream.write(visible(text, "\n\t"))
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def keep_log_visible() -> None:
-    """Escape what this process logs from now on: messages of errors quote the files of strangers."""
+    """Escape what this process logs from now on: messages of errors quote the files of strangers.
+
+    A log that cannot be written, as on a full disk, is no error: whoever reports one would end by it.
+    """
     sys.stdout, sys.stderr = (cast("TextIO", _VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))

@@ -6,6 +6,7 @@ after another in order of arrival. A measurement is all or nothing: the scripts 
 worker starts over.
 """
 
+import logging
 import os
 import queue
 import sys
@@ -22,6 +23,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode, share_threads
 from unifiednn_core.compare.oracle import ask_torch
@@ -45,6 +47,7 @@ LISTEN_S = 0.1
 WRITE_S = 0.5
 DONE, FAILED = 0, 1
 ENDS = frozenset({Verb.STOP, Verb.DISCARD})
+_log = logging.getLogger(__name__)
 BEFORE = {"steps_done": 0, "epochs_done": 0}
 
 
@@ -108,7 +111,7 @@ class BaselineRunner:
                 if scripts.over and self._store.runs.conclude(self._run_id):
                     return DONE
             except OperationalError:  # full disk or locked store: nothing is lost, the next turn tries again
-                traceback.print_exc()
+                log_error(_log, "Measurements could not be written; it is tried again.")
 
     def _answered(self) -> bool:
         """Whether torch has read the networks; its answers are recorded, and the process that read is ended."""

@@ -19,6 +19,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound, UnifiedNNError
 from unifiednn_core.base.files import is_plain, last_lines
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime import spool
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import SubModelSpec
@@ -116,7 +117,7 @@ class Carrier:
             try:
                 self.tick()
             except Exception:  # a full disk or a database that is away must not end the watch
-                _log.exception("The carrier could not look at what workers ask; it tries again.")
+                log_error(_log, "The carrier could not look at what workers ask; it tries again.")
                 self._stop.wait(LIVE_S)
 
     def _is_due(self, what: str, every_s: float) -> bool:
@@ -140,7 +141,7 @@ class Carrier:
         except (OSError, SQLAlchemyError) as error:
             answer = {"again": getattr(error, "strerror", None) or f"{type(error).__name__}"}
         except Exception as error:
-            _log.exception("A file of %s could not be carried.", hybrid_id)
+            log_error(_log, "A file of %s could not be carried.", hybrid_id)
             remedy = "This is a defect of UnifiedNN; the log of this host's agent has the whole trace."
             answer = {"failed": ["Not carried", place, f"An unexpected error: {type(error).__name__}.", remedy]}
         with suppress(OSError):  # the worker asks again
@@ -206,8 +207,8 @@ class Carrier:
             self._told = self._store.worker_logs.sizes()
             for hybrid_id in ids & self._store.removals.known_ids():
                 self._tell_logs(hybrid_id)
-        except (SQLAlchemyError, UnifiedNNError):
-            _log.exception("The logs of earlier workers could not be read.")
+        except Exception:
+            log_error(_log, "The logs of earlier workers could not be read.")
 
 
 def _quietly(work: Callable[[], object]) -> None:
@@ -217,4 +218,4 @@ def _quietly(work: Callable[[], object]) -> None:
     except UnifiedNNError as error:
         _log.warning("%s It is tried again.", error)
     except Exception:
-        _log.exception("A chore of the carrier failed; it is tried again.")
+        log_error(_log, "A chore of the carrier failed; it is tried again.")

@@ -22,6 +22,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IntakeFailed, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob, CertifyReport
 from unifiednn_core.spec.run import RunSpec
@@ -80,7 +81,7 @@ class Certifier:
             try:
                 self.tick()
             except Exception:  # a full disk or a locked store must not end the watch
-                _log.exception("A certificate could not be made; it is tried again.")
+                log_error(_log, "A certificate could not be made; it is tried again.")
 
     @contextmanager
     def _alone(self, *, wait: bool) -> Iterator[bool]:
@@ -114,7 +115,7 @@ class Certifier:
         except IntakeFailed as error:
             cause = str(error)
         except Exception as error:  # else this one would stay the first for ever, and no other would get any
-            _log.exception("The certificate of %s of run %s could not be made.", row.name, row.run_id)
+            log_error(_log, "The certificate of %s of run %s could not be made.", row.name, row.run_id)
             cause = f"An unexpected error: {type(error).__name__}."
         else:
             failpoints.passing("certificate.before_record")

@@ -1,9 +1,9 @@
 """Writes captured states to disk in its own thread, while training continues."""
 
+import logging
 import queue
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +11,13 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 
 RETRY_S = 2.0
 
+_log = logging.getLogger(__name__)
 _Task = Checkpoint | Callable[[], object]
 
 
@@ -117,7 +119,7 @@ class CheckpointWriter:
         return True
 
     def _complain(self, task: _Task, reason: str) -> None:
-        traceback.print_exc()
+        log_error(_log, "A task after a checkpoint failed.")
         if isinstance(task, Checkpoint):
             failed = f"The checkpoint of {task.submodel} at step {task.step} could not be written"
             self._warn(task.submodel, failed + reason)

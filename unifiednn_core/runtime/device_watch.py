@@ -4,6 +4,7 @@ import logging
 import threading
 from dataclasses import asdict
 
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.device_samples import DeviceSampler
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.store import Store
@@ -56,14 +57,12 @@ class DeviceWatch:
         return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
 
     def _watch(self) -> None:
-        troubled, since_s = False, IDLE_S
+        since_s = IDLE_S
         while not self._stop.wait(PERIOD_S):
             since_s += PERIOD_S
             try:
                 if since_s >= IDLE_S or self._held():
                     self.sample()
-                    troubled, since_s = False, 0.0
+                    since_s = 0.0
             except Exception:  # a full disk or a locked store: figures of devices are no reason to stop
-                if not troubled:
-                    _log.exception("The devices could not be sampled; it is tried again.")
-                troubled = True
+                log_error(_log, "The devices could not be sampled; it is tried again.")

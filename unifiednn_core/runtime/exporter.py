@@ -1,8 +1,8 @@
 """Exports sub-models that have ended as model files, in its own thread, while the others train on."""
 
+import logging
 import shutil
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.events import Ended
 from unifiednn_core.engine.separator import Separated, separate
@@ -20,6 +21,7 @@ from unifiednn_core.spec.lifecycle import Event
 
 TRIES = 120
 RETRY_S = 5.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Exporter:
             remedy = "Check the disk for errors, then retry it: it continues from its last checkpoint."
             self._report(Exported(name, Event.FAIL, cause=str(error), remedy=remedy))
         except Exception as error:  # it must reach the operator, not die in a thread
-            traceback.print_exc()
+            log_error(_log, "A trained model could not be written.")
             cause = f"The trained model could not be written: {type(error).__name__}."
             remedy = "This is a defect of UnifiedNN; the worker's log in the run folder has the whole trace."
             self._report(Exported(name, Event.FAIL, cause=cause, remedy=remedy))

@@ -9,6 +9,7 @@ from typing import Literal
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.disk import DiskUse, disk_use, size_of
 from unifiednn_core.runtime import removal
 from unifiednn_core.spec.retention import Due, Kept, Retention, due, shortfall
@@ -46,7 +47,7 @@ class Housekeeper:
             removal.finish(self._home, self._store)
             apply(self._home, self._store, self._clock)
         except Exception:  # a full disk or a locked store must not end the server
-            _log.exception("Old runs could not be deleted; it is tried again in an hour.")
+            log_error(_log, "Old runs could not be deleted; it is tried again in an hour.")
 
 
 def retention_in(store: Store) -> Retention:

@@ -1,6 +1,7 @@
 """The main thread of a worker, in which the engine trains, and two watchers: for SIGTERM and for endless steps."""
 
 import contextlib
+import logging
 import queue
 import signal
 import socket
@@ -11,8 +12,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from unifiednn_core.base.trouble import log_error
+
 WATCH_S = 0.5
 LONGEST_COUNTED_S = 2.0  # a process that was suspended has not been computing meanwhile
+
+_log = logging.getLogger(__name__)
 
 
 class MainThreadTrainer:
@@ -40,13 +45,14 @@ class MainThreadTrainer:
         """
 
         def in_thread() -> int:
+            code = 1
             try:
                 code = telemetry()
+                return code
+            finally:  # also after an error: nobody would hear of what trains on
+                self._asked.put(False)
                 if self.is_training:
                     leave(code)
-                return code
-            finally:
-                self._asked.put(False)
 
         with ThreadPoolExecutor(1, "telemetry") as pool:
             done = pool.submit(in_thread)
@@ -112,7 +118,7 @@ class Watchdog:
                 try:
                     self._on_stuck(step[0])
                 except Exception:  # a locked store must not end the watchdog; the next look tries again
-                    traceback.print_exc()
+                    log_error(_log, "A step that takes too long could not be ended; it is tried again.")
 
     def _watch(self) -> None:
         last_s = time.monotonic()

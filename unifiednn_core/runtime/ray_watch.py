@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime.ray_plan import ClusterView, Reservation, Reservations, TrainingNode, demand_of, next_plan
 from unifiednn_core.spec.devices import CPU, CUDA, host_of
 from unifiednn_core.store import Store, leases
@@ -87,7 +88,7 @@ class RayWatch:
             try:
                 self.tick()
             except Exception:  # Ray or the database is away for a moment
-                _log.exception("The Ray cluster could not be looked at; it tries again.")
+                log_error(_log, "The Ray cluster could not be looked at; it tries again.")
             stop.wait(TICK_S)
 
     def tick(self) -> None:

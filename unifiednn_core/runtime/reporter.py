@@ -1,7 +1,7 @@
 """Writes the reports of engine, exporter and checkpoint writer to the store, and acts on them."""
 
+import logging
 import queue
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import DamagedData, Fenced, IllegalTransition, SeparationFailed
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine import events
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
@@ -55,6 +56,7 @@ SHARE_OF_TIME, LONGEST_PAUSE_S = 0.1, 5.0  # of writes; one that takes less than
 LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
 EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
 
+_log = logging.getLogger(__name__)
 _Message = Report | Exported | ExportDelayed
 
 
@@ -325,7 +327,7 @@ class Reporter:
 
     def _defect(self, error: Exception) -> None:
         """Log and note an error in telemetry, which must not end the training."""
-        traceback.print_exception(error)
+        log_error(_log, "A report could not be written.")
         self.note(None, Code.UNRECORDED, error=type(error).__name__)
 
     def _record(self, message: _Message) -> None:

@@ -9,14 +9,17 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import psutil
+from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.paths import SHARED_HYBRID
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import Device, devices_of_host
@@ -76,6 +79,8 @@ class Supervisor:
         self._news = store.news(QUEUE)
         self._looked_at_s: float | None = None
         """When it last looked at the store without an error, by the monotonic clock."""
+        self.trouble: Exception | None = None
+        """Why its last look failed; a look that writes follows within seconds, whatever trains."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -149,7 +154,8 @@ class Supervisor:
         """What placement sees now."""
         others = self._store.is_remote or self._store.hosts.is_served(self._host)
         if self.lease.stands or not others:  # else this may be a command, with other devices, or on another machine
-            self._look_at_devices()
+            with suppress(OperationalError):  # on a full disk people still see what is known
+                self._look_at_devices()
         hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
         return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host)
 
@@ -184,8 +190,8 @@ class Supervisor:
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
         if self._devices_at_s is None or now_s - self._devices_at_s >= DEVICES_AGAIN_S:
-            self._store.devices.write(self._offered(), self._host)
             self._devices_at_s = now_s
+            self._store.devices.write(self._offered(), self._host)
 
     def _place(self, fleet: Fleet) -> None:
         """Enact what placement decides about this host."""
@@ -277,11 +283,12 @@ class Supervisor:
                     continue
                 self.tick()
                 pause_s = max(TICK_S, self._clock.monotonic_s() - begun_s)  # to see a large fleet takes seconds
-                self._looked_at_s = self._clock.monotonic_s()
+                self._looked_at_s, self.trouble = self._clock.monotonic_s(), None
                 if self._chores is not None:
                     self._chores()
-            except Exception:  # a full disk or a locked store must not end the watch
-                _log.exception("The supervisor could not look at the store; it tries again.")
+            except Exception as error:  # a full disk or a locked store must not end the watch
+                self.trouble = error
+                log_error(_log, "The supervisor could not look at the store; it tries again.")
 
     def _death_of(self, hybrid: HybridRow) -> "_Death | None":
         """How the worker of a hybrid died; None while it lives or may still register."""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime.delivery import Undelivered, deliver
 from unifiednn_core.store.webhooks import MOST_AT_ONCE, READY, End, WebhookRow, Webhooks
 
@@ -123,4 +124,4 @@ class WebhookSender:
             try:
                 self.round()
             except Exception:  # a full disk or a locked store must not end it
-                _log.exception("Webhooks could not be told; the server tries again.")
+                log_error(_log, "Webhooks could not be told; the server tries again.")

@@ -6,9 +6,11 @@ outside, so the next worker can continue whatever happens to this one.
 """
 
 import faulthandler
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -18,13 +20,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import is_disk_full, log_error
 from unifiednn_core.base.visible import keep_log_visible
 from unifiednn_core.engine import late_dynamo
 from unifiednn_core.engine.device import environment, resolve
@@ -75,6 +78,8 @@ FAREWELL_S = 20.0  # a machine that shuts down gives us at most this long to wri
 MOST_DEFECTS = 25  # ticks in a row that may fail before the run does; 5 s
 
 DONE, FAILED, STUCK, LOST, FENCED, TERMINATED = 0, 1, 3, 4, 5, 128 + signal.SIGTERM
+
+_log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -184,16 +189,16 @@ class Worker:
                         self._work_mark.clear()
                     return code
                 self._defects = 0
-            except OperationalError:  # a full disk or a locked store: the next tick tries again, nothing is lost
-                traceback.print_exc()
             except Fenced:
-                traceback.print_exc()
+                log_error(_log, "Another worker has this hybrid.")
                 return FENCED
-            except Exception:  # one defect in telemetry must not end training; many in a row do
-                self._defects += 1
+            except Exception as error:
+                # On a full disk or with a locked store the next tick tries again, and nothing is lost. A defect in
+                # telemetry must not end training; many in a row do.
+                self._defects += not (isinstance(error, OperationalError) or is_disk_full(error))
                 if self._defects >= MOST_DEFECTS:
                     raise
-                traceback.print_exc()
+                log_error(_log, "Telemetry could not be written; it is tried again.")
             if self._terminated_at_s is not None and time.monotonic() - self._terminated_at_s > FAREWELL_S:
                 return TERMINATED
             time.sleep(TICK_S)
@@ -205,7 +210,7 @@ class Worker:
         try:
             reading = self._gauge.read(self._engine.now_s(), self._engine, self._bench.data.placed_bytes)
         except Exception:  # a driver may raise anything
-            traceback.print_exc()
+            log_error(_log, "Memory could not be sampled.")
             self._bad_samples += 1
             if self._bad_samples >= MOST_DEFECTS:
                 self._gauge = None
@@ -431,7 +436,7 @@ class Worker:
             if asked is not None and asked.arguments.get("from_start"):
                 self._reads.forget_checkpoints(name)
         except OSError:  # a full or read-only disk
-            traceback.print_exc()
+            log_error(_log, "Checkpoints could not be deleted; it is tried again.")
             return False
         self._told_to_leave.discard(name)  # what its last stay was told does not count for this one
         for told in self._told.values():
@@ -515,6 +520,7 @@ def main() -> None:
     faulthandler.enable()  # a crash leaves the line of Python in the log
     failpoints.arm_from_environment()
     keep_log_visible()
+    threading.excepthook = _end_with
     allocator.forget_preloading()
     late_dynamo.install()
     _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
@@ -542,7 +548,7 @@ def _guarded(store: Store, hybrid_id: str, shared: bool, work: Callable[[], int]
         traceback.print_exc()
         if _was_taken_over(store):  # nobody carries files for it any more
             return FENCED
-        if not shared and not isinstance(error, OperationalError | OSError):  # those are no fault of the run
+        if not shared and not isinstance(error, DatabaseError | OSError):  # those are no fault of the run
             store.runs.fail_run(hybrid_id, error)
         return FAILED
 
@@ -555,6 +561,12 @@ def _was_taken_over(store: Store) -> bool:
     except OperationalError:  # nobody can tell now
         return False
     return False
+
+
+def _end_with(died: threading.ExceptHookArgs) -> None:
+    """End the process with a thread that an error has ended: the run goes on from its checkpoints in a new worker."""
+    _log.error("The thread %s died.", died.thread and died.thread.name, exc_info=died.exc_value)
+    _leave(FAILED)
 
 
 def _leave(code: int) -> NoReturn:

@@ -4,14 +4,16 @@ The engine asks when a quantum ends and when the set of runnable sub-models chan
 stopped or edited), so a policy needs no event hooks.
 """
 
+import logging
 import math
-import traceback
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, get_args
 
 from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.trouble import log_error
 
 QuantumKind = Literal["completion", "epochs", "steps", "seconds"]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def decide_or_fall_back(policy: Policy, view: View) -> tuple[Decision, bool]:
         decision = policy.decide(view)
         problem = _problem_of(decision, view)
     except Exception as error:  # a defect of the policy is not the fault of any sub-model
-        traceback.print_exc()
+        log_error(_log, "The policy failed.")
         problem = f"failed ({type(error).__name__}: {error})"
     if problem is None:
         return decision, False

@@ -94,16 +94,20 @@ class MonitoringService:
 
 def health_of(home: Home, store: Store, supervisor: Supervisor) -> Health:
     """Health of the parts of a server, for everybody: it tells no more than that they work."""
-    parts = (_store(store), _supervisor(supervisor), _intake(), _disk(home))
+    parts = (_store(store, supervisor), _supervisor(supervisor), _intake(), _disk(home))
     return Health(ok=all(part.ok for part in parts if part.vital), parts=parts)
 
 
-def _store(store: Store) -> HealthPart:
+def _store(store: Store, supervisor: Supervisor) -> HealthPart:
     try:
         store.monitoring.answers()
-    except DatabaseError as error:
+        error, verb = supervisor.trouble, "written"
+    except DatabaseError as found:
+        error, verb = found, "read"
+    if isinstance(error, DatabaseError):
         said, remedy = trouble(error)
-        return HealthPart(name="store", ok=False, vital=True, text=f"The store cannot be read: {said}.", remedy=remedy)
+        text = f"The store cannot be {verb}: {said}."
+        return HealthPart(name="store", ok=False, vital=True, text=text, remedy=remedy)
     return HealthPart(name="store", ok=True, vital=True, text="The store answers.")
 
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from unifiednn_core.base.errors import Forbidden, NotFound
+from sqlalchemy.exc import DatabaseError
+
+from unifiednn_core.base.errors import DiskFull, Forbidden, NotFound
+from unifiednn_core.base.trouble import is_disk_full
 from unifiednn_core.machine.devices import Device, knowing
 from unifiednn_core.service.ownership import RunOwners, owners_of
 from unifiednn_core.service.recent import Recent
@@ -121,6 +124,8 @@ class Guard:
         except Exception as error:
             if rule.audited:
                 note(outcome=f"failed: {type(error).__name__}")
+            if isinstance(error, DatabaseError) and is_disk_full(error):
+                raise DiskFull from error
             raise
         finally:
             if rule.audited:

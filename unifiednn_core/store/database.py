@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select, update
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -72,6 +72,7 @@ class Database:
         except SQLAlchemyError as error:
             if self.is_remote:
                 raise postgresql.as_callers_know_it(error) from error
+            _raise_defect(error)
             raise
 
     @contextmanager
@@ -95,6 +96,7 @@ class Database:
             raise OperationalError("COMMIT", None, error) from error
         except SQLAlchemyError as error:
             if not self.is_remote:
+                _raise_defect(error)
                 raise
             told = postgresql.as_callers_know_it(error)
             cut_off = ends and isinstance(told, OperationalError)
@@ -144,6 +146,12 @@ class Database:
         with self.read() as session:
             there = inspect(session.connection()).has_table(SchemaRow.__tablename__)
             return there and session.scalar(select(SchemaRow.version)) == SCHEMA_VERSION
+
+
+def _raise_defect(error: SQLAlchemyError) -> None:
+    """Raise `DatabaseError` for what SQLite calls operational, although it never passes: a wrong statement."""
+    if isinstance(error, OperationalError) and getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+        raise DatabaseError(error.statement, error.params, error.orig or error) from error
 
 
 class _ServersClock:

@@ -1,17 +1,21 @@
 """Roles, teams, tickets, tokens, who may share a process, and the audit log."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import DDL, BigInteger, Select, event, func, or_, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.trouble import is_disk_full
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.sharing import Party, Sharing, SharingRule
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.schema import Base, RunRow, SubModelRow, distinct
 
+MOST_WAITING = 1000
 SHARING = "sharing"
 QUOTA = "quota_bytes"
 """Setting: most bytes of one person's files; empty without a limit."""
@@ -99,6 +103,9 @@ class People:
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
+        self._noting = threading.Lock()
+        self._unwritten: list[dict[str, Any]] = []
+        """Lines of the audit log that wait for room on the disk."""
 
     def role_of(self, person: str) -> str | None:
         """Role that an admin gave to a person, or None."""
@@ -213,10 +220,21 @@ class People:
             return row is not None
 
     def note(self, *, person: str, role: str, action: str, subject: str, outcome: str) -> None:
-        """Add a line to the audit log; lines are never changed or removed."""
-        with self._database.write() as session:
-            now_s = self._clock.utc_s()
-            session.add(AuditRow(at_s=now_s, person=person, role=role, action=action, subject=subject, outcome=outcome))
+        """Add a line to the audit log; lines are never changed or removed.
+
+        While the disk is full, the newest `MOST_WAITING` lines wait for room, so that people can still read.
+        """
+        line = {"person": person, "role": role, "action": action, "subject": subject, "outcome": outcome}
+        with self._noting:
+            lines = [*self._unwritten, {"at_s": self._clock.utc_s(), **line}]
+            try:
+                with self._database.write() as session:
+                    session.add_all(AuditRow(**line) for line in lines)
+                self._unwritten = []
+            except OperationalError as error:
+                if not is_disk_full(error):
+                    raise
+                self._unwritten = lines[-MOST_WAITING:]
 
     def audit_log(self, last: int, *, skip: int = 0, **wanted: str) -> list[AuditRow]:
         """The newest `last` lines after `skip` newer ones, the newest first; `wanted` as for `audit_lines`."""

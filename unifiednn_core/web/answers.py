@@ -1,13 +1,24 @@
 """Requests and responses: every error becomes a problem document (RFC 9457) whose findings have remedies."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from sqlalchemy.exc import DatabaseError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from unifiednn_core.base import errors
-from unifiednn_core.base.errors import BadInput, Finding, Forbidden, IllegalTransition, UnifiedNNError, UploadConflict
+from unifiednn_core.base.errors import (
+    BadInput,
+    DiskFull,
+    Finding,
+    Forbidden,
+    IllegalTransition,
+    UnifiedNNError,
+    UploadConflict,
+)
+from unifiednn_core.base.trouble import is_disk_full, log_error
 from unifiednn_core.service.facade import Service
 from unifiednn_core.web.guard import is_own
 
@@ -23,6 +34,7 @@ STATUS: dict[type[UnifiedNNError], int] = {
     UploadConflict: 409,
     IllegalTransition: 409,
     errors.BlobsUnreachable: 503,
+    DiskFull: 503,
 }
 TITLES = {
     400: "Not readable",
@@ -38,6 +50,7 @@ TITLES = {
 }
 PROBLEM = "application/problem+json"
 CUT_OFF = 499  # by convention: the client disconnected
+_log = logging.getLogger(__name__)
 
 
 def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Response]]:
@@ -50,8 +63,19 @@ def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Re
             return refusal(error)
         except ClientDisconnect:
             return Response(status_code=CUT_OFF)
+        except (OSError, DatabaseError) as error:
+            return failure(error, request)
 
     return answer
+
+
+def failure(error: OSError | DatabaseError, request: Request) -> JSONResponse:
+    """The answer if the disk or the store refuses what a request needs."""
+    if is_disk_full(error):
+        return refusal(DiskFull())
+    log_error(_log, "%s %s failed.", request.method, request.url.path)
+    said, remedy = "The server could not do this now.", "Try again; its log says more."
+    return problem(503, [Finding(title=TITLES[503], field="store", message=said, remedy=remedy)])
 
 
 def refusal(error: UnifiedNNError) -> JSONResponse:

@@ -7,7 +7,6 @@ request that changes something is refused if a page of another site caused it. N
 import asyncio
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.run import MAX_SPEC_BYTES, parse_json
 from unifiednn_core.web.action import ROOT, Action
-from unifiednn_core.web.answers import CUT_OFF, Admit, problem, refusal, require_same_site
+from unifiednn_core.web.answers import CUT_OFF, Admit, failure, problem, refusal, require_same_site
 from unifiednn_core.web.api_runs import RUNS
 from unifiednn_core.web.api_server import SERVER
 
@@ -47,7 +46,6 @@ PATIENCE_S = 30.0
 KEY = "Idempotency-Key"
 LONGEST_KEY = 200
 JSON = "application/json"
-_log = logging.getLogger(__name__)
 
 
 def routes(admit: Admit, table: Iterable[Action] = TABLE) -> list[Route]:
@@ -78,9 +76,8 @@ def _endpoint(action: Action, admit: Admit) -> Callable[[Request], Any]:
             return refusal(error)
         except ClientDisconnect:
             return Response(status_code=CUT_OFF)
-        except (OSError, DatabaseError):
-            _log.exception("%s %s failed.", action.method, action.address)
-            return _unreadable(503, "store", "The server could not do this now.", "Try again; its log says more.")
+        except (OSError, DatabaseError) as error:
+            return failure(error, request)
         headers = {"Cache-Control": "no-store"}
         if action.status == 201 and (run_id := json.loads(content).get("run_id") if content[:1] == b"{" else None):
             headers["Location"] = f"{ROOT}/runs/{run_id}"

@@ -61,6 +61,7 @@ def test_everything_is_done_in_order(desk: Desk) -> None:
     assert (desk.recorded, seen) == ([("a", 1), ("b", 2)], [1, 2])
 
 
+@pytest.mark.usefixtures("full_log")
 def test_a_full_disk_is_waited_for_and_said_once(desk: Desk) -> None:
     failpoints.arm(Fault("checkpoint.before_fsync", "disk_full", times=5))
     try:
@@ -89,16 +90,17 @@ def test_only_a_newer_one_of_the_same_takes_the_place_of_one_that_waits(desk: De
     assert desk.recorded == [("b", 2), ("a", 3)]
 
 
-def test_a_defect_does_not_silence_it(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("full_log")
+def test_a_defect_does_not_silence_it(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.writer.after(lambda: 1 / 0)
     desk.writer.put(checkpoint(1))
     wait_until(lambda: desk.writer.idle)
     assert desk.recorded == [("a", 1)]
-    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_one_whose_sub_model_has_left_is_skipped_in_silence(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gone(kept: Checkpoint, found: CheckpointStore) -> None:
         if kept.submodel == "a":
@@ -110,4 +112,4 @@ def test_one_whose_sub_model_has_left_is_skipped_in_silence(
     desk.writer.put(checkpoint(2, "b"))
     wait_until(lambda: desk.writer.idle)
     assert (desk.recorded, desk.settled, desk.complaints) == ([("b", 2)], ["a", "b"], [])
-    assert capfd.readouterr().err == ""
+    assert caplog.text == ""

@@ -144,8 +144,9 @@ def test_what_could_not_be_written_is_written_the_next_time(store: Store, record
     assert [row.step for row in store.telemetry.history("r", None).steps["a"]] == [1, 2]
 
 
+@pytest.mark.usefixtures("full_log")
 def test_rows_that_the_store_refuses_are_dropped_and_noted(
-    store: Store, record: Reporter, capfd: pytest.CaptureFixture[str]
+    store: Store, record: Reporter, caplog: pytest.LogCaptureFixture
 ) -> None:
     record.report(stepped(1, loss=1.0))
     record.write(0.0)
@@ -156,7 +157,7 @@ def test_rows_that_the_store_refuses_are_dropped_and_noted(
     history = store.telemetry.history("r", None)
     assert [row.step for row in history.steps["a"]] == [1, 2]
     assert [event.fields for event in history.events if event.kind == "defect"] == [{"error": "IntegrityError"}]
-    assert "UNIQUE" in capfd.readouterr().err
+    assert "UNIQUE" in caplog.text
 
 
 def test_nothing_is_committed_when_nothing_moves_but_a_heartbeat(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy import update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import text, update
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from tests.clock import SimulatedClock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, WrongSchema
@@ -111,6 +111,13 @@ def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
     store.runs.transition("r", None, Event.CLAIM)  # writes an event of its own in between
     store.telemetry.write("r", batch)
     assert len(store.telemetry.history("r", "x").memory) == 1
+
+
+def test_what_never_passes_is_not_what_callers_try_again(store: Store) -> None:
+    for transaction in (store._database.read, store._database.write):
+        with pytest.raises(DatabaseError, match="missing") as wrong, transaction() as session:
+            session.execute(text("SELECT missing"))
+        assert not isinstance(wrong.value, OperationalError)
 
 
 def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
