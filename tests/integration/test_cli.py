@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
@@ -67,6 +68,26 @@ def test_train_prints_the_documented_document_and_nothing_else(home: Home, sampl
 def test_check_says_what_can_be_trained(home: Home, short_demo: Path) -> None:
     done = unifiednn(home, "check", str(short_demo))
     assert (done.returncode, done.stdout.strip()) == (0, "3 sub-models can be trained.")
+    assert ".scale" not in done.stderr
+
+
+def test_check_warns_of_inputs_scaled_twice_or_not_at_all(home: Home, short_demo: Path) -> None:
+    document = json.loads(short_demo.read_text())
+    twice, unscaled, _ = document["submodels"]
+    data = torch.load(twice["train_data"])
+    torch.save({**data, "inputs": data["inputs"] * 15.0}, short_demo.with_name("large.pt"))
+    twice["scale"] = 1 / 255
+    unscaled |= {"train_data": "large.pt", "test_data": None, "scale": None}
+    short_demo.write_text(json.dumps(document))
+    done = unifiednn(home, "check", str(short_demo))
+    assert (done.returncode, done.stdout.strip()) == (0, "3 sub-models can be trained.")
+    warned = [line for line in done.stderr.splitlines() if ".scale" in line]
+    assert len(warned) == 2, done.stderr
+    assert "submodels.lenet.scale: The inputs go from 0 to 16, scaled from 0 to 0.0627451." in done.stderr
+    assert "Set scale to 1/16." in done.stderr
+    assert (
+        "submodels.resnet.scale: The inputs go from 0 to 240." in done.stderr and "Set scale to 1/255." in done.stderr
+    )
 
 
 def test_check_says_what_a_sweep_expands_into(home: Home, short_demo: Path) -> None:

@@ -66,7 +66,7 @@ def _class_counts(dataset: Dataset, opened: Opened) -> tuple[int, ...]:
 def _samples(dataset: Dataset) -> tuple[DataSample, ...]:
     shown = _shown(dataset)
     batch = dataset.batch(shown)
-    images = _thumbnails(dataset.first[shown]) if _look_like_images(dataset.first) else [""] * len(shown)
+    images = _thumbnails(dataset.first[shown]) if look_like_pixels(dataset.first) else [""] * len(shown)
     names = dataset.notes.class_names
     return tuple(
         DataSample(
@@ -87,7 +87,7 @@ def _shown(dataset: Dataset) -> Tensor:
     return torch.linspace(0, dataset.samples - 1, len(first)).long()
 
 
-def _look_like_images(inputs: Tensor) -> bool:
+def look_like_pixels(inputs: Tensor) -> bool:
     """Whether samples are [channels, height, width] with one or three channels, or bytes [height, width]."""
     shape = inputs.shape[1:]
     if len(shape) == 2 and inputs.dtype is torch.uint8:

@@ -1,6 +1,7 @@
 """Facts about a data set: notes inside its file, and the preview on the pages. Without torch: the server reads them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,9 @@ from unifiednn_core.spec.columns import MAX_COLUMNS, NO_TABLE_OPTIONS, ColumnPla
 MAX_CLASS_NAMES = 10_000
 MAX_SEED = 2**63 - 1
 MAX_IMAGE_SIDE = 4096
+BYTE = 255
+FEWEST_PIXELS = 64
+"""Fewer numbers a sample are no flattened image."""
 METADATA_KEY = "unifiednn_data"
 _Name = Annotated[str, Field(max_length=200)]
 _Remark = Annotated[str, Field(max_length=400)]
@@ -118,6 +122,10 @@ class SplitPlan(FrozenModel):
         return f"{100 * (self.test_share if name == 'test' else 1 - self.test_share):.4g}"
 
 
+SPLIT_PART = re.compile(r"-(?:train|test)([0-9.]+)-seed[0-9]+\.safetensors")
+"""End of the names that `SplitPlan.filename` gives, with the percentage."""
+
+
 def part_path(target: Path, part: str) -> Path:
     """Where a further part of a file is written that is converted to `target`."""
     return target.with_name(f"{target.name}.{part}")
@@ -129,6 +137,11 @@ def preview_of(facts: dict[str, Any]) -> DataPreview | None:
         return DataPreview.model_validate(facts["preview"])
     except (KeyError, ValidationError):
         return None
+
+
+def pixel_divisor(most: float) -> float:
+    """What makes pixels 0 to 1: 255, or the largest one if all are that dark, such as 16 in digits."""
+    return most if 1 <= most <= BYTE / 4 else BYTE
 
 
 def split_plan(**asked: object) -> SplitPlan:

@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding, Fix, first_line
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import Dataset, dtype_name, targets_in_blocks
+from unifiednn_core.data.datasets import Dataset, dtype_name, in_blocks, targets_in_blocks
+from unifiednn_core.data.preview import look_like_pixels
+from unifiednn_core.data.values import BYTE, pixel_divisor
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.optimizers import (
     build_criterion,
@@ -31,7 +33,6 @@ from unifiednn_core.techniques import build as techniques
 
 # A network that needs more processor time for its outputs of the fewest samples is tried with no more.
 SLOW_FORWARD_CPU_S = 1.0
-IMAGE_SCALE = 1 / 255
 # Steps for which an LR scheduler is tried beforehand.
 MOST_STEPS = 20_000
 LARGEST_RATE = torch.finfo(torch.float32).max
@@ -331,10 +332,15 @@ class _Tryout:
         if isinstance(error, TypeError) and "required positional argument" in str(error):
             message = f"The network takes several inputs, which this format of file does not name ({why})."
             return refusal("Several inputs", "model", message, "Submit it as a .pt2 file, from `unifiednn pack`.")
-        if not inputs.is_floating_point() and _runs(self.module, inputs.float() * IMAGE_SCALE):
+        if not inputs.is_floating_point() and _runs(self.module, inputs.float() / BYTE):
             message = f"The inputs are {dtype}, but the network computes with floating point numbers."
-            remedy = f'Set "scale", for images {IMAGE_SCALE:.17g} (1/255), or store the inputs as float32.'
-            return refusal("Integer inputs", "scale", message, remedy, Fix(label="Use 1/255", value=IMAGE_SCALE))
+            if inputs.dtype is not torch.uint8 and not look_like_pixels(inputs.float()):
+                return refusal("Integer inputs", "scale", message, 'Store the inputs as float32, or set "scale".')
+            [name] = self.data.inputs
+            divisor = pixel_divisor(max(float(block.max()) for block in in_blocks(self.data, name)))
+            remedy = f'Set "scale" to {1 / divisor:.17g} (1/{divisor:g}), or store the inputs as float32.'
+            fix = Fix(label=f"Use 1/{divisor:g}", value=1 / divisor)
+            return refusal("Integer inputs", "scale", message, remedy, fix)
         if len(inputs) == 1 and self.entry == "train_data" and _runs(self.module, torch.cat([inputs, inputs])):
             return _batch_of_one(self.trial, why)
         if inputs.dtype is not torch.float32 and inputs.is_floating_point() and _runs(self.module, inputs.float()):

@@ -2,15 +2,20 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import Finding, Fix
-from unifiednn_core.data.datasets import TARGETS, Dataset, in_blocks
-from unifiednn_core.engine.step import Scaling
+from unifiednn_core.base.errors import BadInput, Finding, Fix
+from unifiednn_core.data.batch import Batch
+from unifiednn_core.data.datasets import INPUTS, TARGETS, Dataset, in_blocks
+from unifiednn_core.data.preview import look_like_pixels
+from unifiednn_core.data.transforms.table import build
+from unifiednn_core.data.values import BYTE, FEWEST_PIXELS, pixel_divisor
+from unifiednn_core.engine.step import UNSCALED, Scaling
 from unifiednn_core.preflight.balance_findings import balance_findings
 from unifiednn_core.preflight.trial import part_sizes
 from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
@@ -20,10 +25,11 @@ from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec, SubModelSp
 # A probability that counts as never.
 NEGLIGIBLE = 1e-9
 # Inputs beyond this deserve a warning, if they are typically beyond `LARGE_TYPICAL`: a few outliers do not.
-LARGE_INPUT, LARGE_TYPICAL = 10.0, 3.0
+LARGE_PIXEL, LARGE_INPUT, LARGE_TYPICAL = 10.0, 1000.0, 3.0
+# Inputs that scaling squeezed tenfold, into less than this, deserve one too.
+SMALL_SPREAD = 0.1
 # Numbers that are looked at.
 MOST_SEEN = 2**22
-BYTE = 255
 SPLIT = Fix(label="Split 80/20", value=0.2, verb="split")
 # Share of the first weights in an average that is worth a warning.
 MOST_KEPT = 0.1
@@ -43,26 +49,51 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
             _found(submodel.hyperparameters, train, test), balance_findings(submodel, train)
         )
     ]  # fmt: skip
-    return [*found, *_on_inputs(submodel, train, f"{place}.scale")]
+    return [*found, *_on_inputs(submodel, train)]
 
 
-def _on_inputs(submodel: SubModelSpec, train: Dataset, place: str) -> list[Finding]:
-    """A warning for floating point inputs that are as large as bytes: nearly all networks need about -1 to 1."""
-    if (
-        not train.first.is_floating_point()
-        or len(train.inputs) > 1
-        or any(one.name == "normalize" for one in submodel.transforms)
-    ):
+def _on_inputs(submodel: SubModelSpec, train: Dataset) -> list[Finding]:
+    """A warning for inputs that scaling makes tiny or leaves large: nearly all networks need about -1 to 1.
+
+    Integers without a scale are ids, or the dry run refuses them.
+    """
+    scaling = Scaling(submodel.scale, submodel.mean, submodel.std)
+    if len(train.inputs) > 1 or (scaling == UNSCALED and not train.first.is_floating_point()):
         return []
-    rows = train.first[: max(1, MOST_SEEN * train.samples // train.first.numel())]
-    seen = Scaling(submodel.scale, submodel.mean, submodel.std)(rows.float())
-    least, most = (float(bound) for bound in torch.aminmax(seen))
-    if max(-least, most) <= LARGE_INPUT or float(seen.square().mean().sqrt()) <= LARGE_TYPICAL:
+    stored = train.first[: max(1, MOST_SEEN * train.samples // train.first.numel())].float()
+    batch, normalised = Batch({INPUTS: scaling(stored)}, None), False
+    for one in submodel.transforms:
+        if one.name == "normalize":
+            [normalize], normalised = build([one.model_copy(update={"input": None})]), True
+            with suppress(BadInput):  # the dry run tells
+                batch = normalize(batch, None)
+    seen = batch.inputs[INPUTS]
+    (least, most), (low, high) = ([float(bound) for bound in torch.aminmax(one)] for one in (stored, seen))
+    pixels, typical = look_like_pixels(train.first) or _are_bytes(stored, least, most), seen.square().mean().sqrt()
+    if high - low < min(SMALL_SPREAD, (most - least) / 10):
+        title, message = "Scaled twice", f"The inputs go from {least:g} to {most:g}, scaled from {low:g} to {high:g}. "
+        message += "Networks mostly learn nothing from such small numbers; the scale is one for other data."
+        remedy = "Correct scale, mean and std."
+    elif max(-low, high) > (LARGE_PIXEL if pixels else LARGE_INPUT) and typical > LARGE_TYPICAL:
+        title, message = "Large inputs", f"The inputs go from {low:g} to {high:g}. "
+        message += "Networks mostly learn badly from such large numbers."
+        remedy = "Set scale, mean and std, or add the transform normalize"
+        remedy += "." if pixels else ", which takes a mean and a std for each column or channel."
+    else:
         return []
-    message = f"The inputs go from {least:g} to {most:g}. Networks mostly learn badly from such large numbers."
-    fix = Fix(label="Use 1/255", value=1 / BYTE) if least >= 0 and most <= BYTE and submodel.scale is None else None
-    remedy = f"Set scale{' to 1/255' if fix else ', mean and std'}, or add the transform normalize."
-    return [Finding(severity="warning", title="Large inputs", field=place, message=message, remedy=remedy, fix=fix)]
+    fix, alone = None, submodel.mean is None and submodel.std is None and not normalised
+    if alone and least >= 0 and (most <= 1 or (pixels and most <= BYTE)):
+        divisor = pixel_divisor(most) if most > 1 else 1
+        fix = Fix(label=f"Use 1/{divisor:g}" if divisor > 1 else "Use 1", value=1 / divisor)
+        remedy = f"Set scale to {fix.label.removeprefix('Use ')}."
+    place = f"submodels.{submodel.name}.scale"
+    return [Finding(severity="warning", title=title, field=place, message=message, remedy=remedy, fix=fix)]
+
+
+def _are_bytes(inputs: Tensor, least: float, most: float) -> bool:
+    """Whether each sample has many numbers, all whole and as large as bytes: flattened images, say."""
+    as_large = least >= 0 and BYTE / 2 < most <= BYTE
+    return as_large and inputs[0].numel() >= FEWEST_PIXELS and bool((inputs % 1 == 0).all())
 
 
 def precision_findings(submodel: SubModelSpec, device: str) -> list[Finding]:

@@ -65,6 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sets["ignored"] = {"inputs": images, "targets": torch.where(torch.arange(25) < 20, labels, -100)}
     sets["foreign_token"]["inputs"][20, 3] = 11
     sets["gap"] = {"inputs": images, "targets": torch.where(labels == 2, 4, labels)}
+    sets["ages"] = {"inputs": torch.arange(100).view(25, 4) % 60, "targets": labels}
+    kit.export(folder / "ages.pt2", nn.Linear(4, 3), torch.randn(3, 4))
     sets["two"] = {"inputs": images, "targets": labels.clamp(max=1)}
     for name, data in sets.items():
         torch.save(data, folder / f"{name}.pt")
@@ -145,6 +147,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"train_data": "wide.pt"}, "submodels.one.train_data", r"\[3, 8, 8\]; the network takes \[1, 8, 8\]"),
     ({"test_data": "wide.pt"}, "submodels.one.test_data", r"\[3, 8, 8\]"),
     ({"train_data": "bytes.pt"}, "submodels.one.scale", "uint8.*0.0039"),
+    (
+        {"model": "ages.pt2", "train_data": "ages.pt", "test_data": "ages.pt"},
+        "submodels.one.scale",
+        r"int64[^/]*float32, or set \"scale\"\.$",
+    ),
     ({"train_data": "double.pt"}, "submodels.one.train_data", "float64.*float32"),
     ({"train_data": "many_labels.pt"}, "submodels.one.train_data", "3 classes .* 22 targets"),
     ({"test_data": "many_labels.pt"}, "submodels.one.test_data", "3 classes"),
