@@ -5,6 +5,7 @@ loses any.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import streamlit as st
@@ -25,12 +26,15 @@ from pages._ui import (
     submodel_form,
     uploads,
 )
-from unifiednn_core.base.errors import NotFound
+from unifiednn_core.base.errors import NotFound, UnifiedNNError
+from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.views import markup, wording
 
 FIRST = ".st-key-add button"
+TEST_SHARE, MOST_SPLIT_BYTES = 0.2, 512 * MIB
+"""A larger data set is not split unasked."""
 _DRAFT, _EDITOR, _CONFLICT = "draft", "editor", "conflict"
 
 
@@ -179,7 +183,7 @@ def _submodels(draft: drafts.Document) -> drafts.Document:
     with st.container(horizontal=True, key="adding"):
         kind: Literal["primary", "secondary"] = "secondary" if listed else "primary"
         if st.button("Add sub-model", key="add", icon=":material/add:", type=kind):
-            _open_editor(None, drafts.inherited(draft))
+            _open_editor(None, {})
         uploads.prepare_panel()
     return changed
 
@@ -195,13 +199,27 @@ def _with_dropped(draft: drafts.Document, found: list[drop.Dropped]) -> drafts.D
     files = [one.file for one in found if one.file is not None]
     if specs:  # its files belong to it; none becomes a sub-model of its own
         files = [file for file in files if file.kind == "data"]
-    draft = dropped.with_files(draft, files, held, names)
+    draft = _with_tests(dropped.with_files(draft, files, held, names))
     for one in hypers:
         draft = dropped.with_document(draft, one.filename, one.document or {})
     if specs:  # the settings of the run, too
         _save(draft)
         run_form.restart()
         st.rerun()
+    return draft
+
+
+def _with_tests(draft: drafts.Document) -> drafts.Document:
+    """Guess a fifth of the data as test data of each sub-model whose data are a guess, too, and have no test data."""
+    parts: dict[str, dict[str, str]] = {}
+    for at, one in enumerate(drafts.submodels(draft)):
+        if drafts.is_guess(one, "train_data") and not one.get("test_data"):
+            train = one["train_data"]
+            if train not in parts:
+                parts[train] = {}
+                with suppress(UnifiedNNError):  # too few samples, say; the check asks for test data
+                    parts[train] = fixes.parts_of(train, TEST_SHARE, MOST_SPLIT_BYTES)
+            draft = drafts.put(draft, at, drafts.with_guesses(one, parts[train]))
     return draft
 
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.data.values import SPLIT_PART
 from unifiednn_core.spec.run import RunSpec, SubModelSpec, parse_run
 from unifiednn_core.spec.sweep import SWEEP
 from unifiednn_core.views.runs import FileView
@@ -19,10 +20,8 @@ PLANS = ("baselines", "baselines_first", "filenames", EDITING)
 """Entries of a draft that no spec has: the baselines, names of files when they were chosen, and the open form: the
 place `at` of its sub-model, None for a new one, and what is `entered`.
 """
-INHERITED = (
-    "train_data", "test_data", "scale", "mean", "std", "transforms", "targets", "classes", "loading", "hyperparameters",
-)  # fmt: skip
-"""Entries of the last sub-model with which the next one begins: its data, and how it trains."""
+GUESSED = "guessed"
+"""Entry of a sub-model of a draft: what nobody chose, with its value. An entry that has another value is no guess."""
 
 
 def new() -> Document:
@@ -56,13 +55,14 @@ def closed(document: Mapping[str, Any]) -> Document:
     return {entry: value for entry, value in document.items() if entry != EDITING}
 
 
-def inherited(document: Mapping[str, Any]) -> Document:
-    """Entries with which the next sub-model begins: those of the last one that belong to its data and its training."""
-    last = next(iter(reversed(submodels(document))), {})
-    found = {entry: last[entry] for entry in INHERITED if entry in last}
-    if "hyperparameters" in found:  # the names in parameter groups are those of one network
-        found["hyperparameters"] = {k: v for k, v in found["hyperparameters"].items() if k != "parameter_groups"}
-    return found
+def with_guesses(submodel: Mapping[str, Any], entries: Mapping[str, Any]) -> Document:
+    """The sub-model with entries that nobody chose."""
+    return {**submodel, **entries, **({GUESSED: {**submodel.get(GUESSED, {}), **entries}} if entries else {})}
+
+
+def is_guess(submodel: Mapping[str, Any], entry: str) -> bool:
+    """Whether nobody chose this entry."""
+    return entry in submodel.get(GUESSED, {}) and submodel[GUESSED][entry] == submodel.get(entry)
 
 
 def duplicate(document: Mapping[str, Any], at: int) -> Document:
@@ -89,7 +89,9 @@ def remove(document: Mapping[str, Any], at: int) -> Document:
 def spec_or_findings(document: Mapping[str, Any]) -> tuple[RunSpec | None, tuple[Finding, ...]]:
     """Spec of the draft, or findings about what is missing or invalid."""
     try:
-        return parse_run({entry: value for entry, value in document.items() if entry not in PLANS}), ()
+        spec = {entry: value for entry, value in document.items() if entry not in PLANS}
+        listed = [{entry: value for entry, value in one.items() if entry != GUESSED} for one in submodels(document)]
+        return parse_run({**spec, "submodels": listed}), ()
     except BadInput as error:
         return None, error.findings
 
@@ -139,14 +141,10 @@ def _name_of(entry: Any) -> Any:
     return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
-def with_data(document: Mapping[str, Any], field: str, train: str, test: str) -> Document:
+def with_data(document: Mapping[str, Any], field: str, data: Mapping[str, str]) -> Document:
     """The draft with other data of the sub-model that a path names."""
     found = entry_at(document, field)
-    return (
-        dict(document)
-        if found is None
-        else _with(document, field.split(".")[1:], {**found[0], "train_data": train, "test_data": test})
-    )
+    return dict(document) if found is None else _with(document, field.split(".")[1:], {**found[0], **data})
 
 
 def _with(document: Mapping[str, Any], path: Sequence[str], holder: Document) -> Document:
@@ -185,10 +183,15 @@ def revision(document: Mapping[str, Any]) -> str:
     return json.dumps({entry: value for entry, value in document.items() if entry != "filenames"}, sort_keys=True)
 
 
-def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
-    """One line about a sub-model: files, start and main settings. `filenames` maps references to names."""
+def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str], data: FileView | None = None) -> str:
+    """One line about a sub-model: files, start, main settings, and what becomes of its training `data`.
+
+    `filenames` maps references to names.
+    """
     hyper = submodel.get("hyperparameters", {})
-    model, train = (_short(submodel.get(key) or "none", filenames) for key in ("model", "train_data"))
+    model, train, test = (_short(submodel.get(key) or "", filenames) for key in ("model", "train_data", "test_data"))
+    if (whole := SPLIT_PART.sub("", test)) != test and whole == SPLIT_PART.sub("", train):
+        train = whole  # the split is told below
     start = submodel.get("start_from") or {}
     begins = " · " + f"from {_short(start['file'], filenames)}" if start.get("file") else ""
     swept = submodel.get(SWEEP) or {}
@@ -199,11 +202,39 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str]) -> str:
         count = prod(map(len, swept.values()))
         members = " · " + f"sweep of {count} over {', '.join(swept)}"
     rate = short_number(hyper.get("learning_rate", 0.01))
-    files = f"{model} on {train}"
+    files = f"{model or 'no model yet'} on {train}" if train else f"{model or 'no model yet'}, no data yet"
+    files += " (guessed)" if is_guess(submodel, "train_data") else ""
     optimizer = f"{hyper.get('optimizer', 'sgd')} at {rate}"
     epochs = count_text(hyper.get("epochs", 1), "epoch")
     length = f"{epochs} of batches of {hyper.get('batch_size', 32)}"
-    return f"{files}{begins} · {optimizer} · {length}{changed}{members}"
+    treated = _treatment(submodel, test, data)
+    return f"{files}{begins} · {optimizer} · {length}{changed}{members}{treated}"
+
+
+def _treatment(submodel: Mapping[str, Any], test: str, data: FileView | None) -> str:
+    """How the inputs are scaled, what tests the network, how many classes there are; what is guessed comes last."""
+    said: list[tuple[str, bool]] = []
+    if submodel.get("scale") is not None:
+        said.append((_scaling(submodel["scale"], data), is_guess(submodel, "scale")))
+    said += [(f"{entry} {short_number(submodel[entry])}", False) for entry in ("mean", "std") if submodel.get(entry)]
+    if test:
+        part = SPLIT_PART.search(test)
+        words = f"{100 - float(part[1]):g}/{part[1]} split" if part else f"tested on {test}"
+        said.append((words, is_guess(submodel, "test_data")))
+    classes = None if data is None else data.facts.get("classes")
+    if isinstance(classes, int):
+        said.append((count_text(classes, "class"), is_guess(submodel, "train_data")))
+    chosen, guesses = (", ".join(words for words, guess in said if guess is wanted) for wanted in (False, True))
+    return (f" · {chosen}" if chosen else "") + (f" · {guesses} (guessed)" if guesses else "")
+
+
+def _scaling(scale: object, data: FileView | None) -> str:
+    """A scale as people say it: `pixels / 255`."""
+    shape = data and data.facts.get("input_shape")
+    what = "pixels" if isinstance(shape, list) and len(shape) in (2, 3) else "inputs"
+    divisor = 1 / scale if isinstance(scale, int | float) and scale > 0 else 0.5
+    whole = abs(divisor - round(divisor)) < 1e-6
+    return f"{what} / {divisor:.0f}" if whole else f"{what} * {short_number(scale)}"
 
 
 def argument(text: str) -> object:

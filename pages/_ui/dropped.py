@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from pages._ui import drafts
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.data.values import BYTE, FEWEST_PIXELS, SPLIT_PART, pixel_divisor
 from unifiednn_core.spec.documents import document_kind
 from unifiednn_core.views import fit
 from unifiednn_core.views.runs import FileView
@@ -22,9 +24,10 @@ Document = drafts.Document
 def with_files(
     document: Mapping[str, Any], files: Sequence[FileView], library: Sequence[FileView], names: Collection[str]
 ) -> Document:
-    """The draft with a sub-model for each model among the files, on the data that fit it.
+    """The draft with a sub-model for each model among the files, on the data that fit it: of these, else the library.
 
-    `names` are those of known architectures. Data without a model go to the sub-models that have none.
+    `names` are those of known architectures. Data without a model go to the sub-models that have none. What data a
+    sub-model has, and their scale, is a guess.
     """
     changed = dict(document)
     data = [file for file in files if file.kind == "data"]
@@ -33,20 +36,18 @@ def with_files(
     models = [file for file in files if file.kind in ("model", "weights")]
     for at, model in enumerate(models):
         own = trains[at : at + 1] if len(models) == len(trains) else []
-        pairs = _data_for(model, trains, tests, own, library)
+        guesses = _data_for(model, trains, tests, own, library) or _data_of_library(model, library)
         taken = [str(one.get("name")) for one in drafts.submodels(changed)]
         architecture = {"architecture": _architecture(model.filename, names)} if model.kind == "weights" else {}
-        part = {
-            **drafts.inherited(changed), "name": drafts.free_name(model.filename, taken),
-            "model": drafts.reference(model), **architecture,
-        }  # fmt: skip
-        if pairs:
-            part = {entry: value for entry, value in part.items() if entry != "test_data"} | pairs
-        changed = drafts.put(changed, None, part)
+        name = drafts.free_name(model.filename, taken)
+        part = {"name": name, "model": drafts.reference(model), **architecture}
+        changed = drafts.put(changed, None, drafts.with_guesses(part, guesses))
     known = {drafts.reference(file): file for file in library}
     for at, part in enumerate(drafts.submodels(changed)):
         if not part.get("train_data") and (chosen := known.get(str(part.get("model")))) is not None:
-            changed = drafts.put(changed, at, {**part, **_data_for(chosen, trains, tests, [], library)})
+            found = _data_for(chosen, trains, tests, [], library)
+            guesses = {entry: value for entry, value in found.items() if part.get(entry) is None}
+            changed = drafts.put(changed, at, drafts.with_guesses(part, guesses))
     return with_names(changed, library)
 
 
@@ -109,7 +110,10 @@ def _data_for(
     own: Sequence[FileView],
     library: Sequence[FileView],
 ) -> Document:
-    """Training and test data of a model: named like it, else those at its place (`own`), else the first that fit."""
+    """Training and test data of a model: named like it, else those at its place (`own`), else the first that fit.
+
+    With the scale of their inputs; nothing if none fit.
+    """
     fitting = [file for file in trains if not fit.why_no_data(model, file)]
     train = _first(fitting, lambda file: bool(_base(file) & _words(model.filename)), lambda file: file in own)
     if train is None:
@@ -118,8 +122,30 @@ def _data_for(
     test = _first(ours, lambda file: _base(file) == _base(train))
     if test is None:  # a part of the same file
         test = next((file for file in library if _is_test_of(file, train)), None)
-    references = {"train_data": drafts.reference(train)}
-    return references | ({"test_data": drafts.reference(test)} if test is not None else {})
+    tested = {} if test is None else {"test_data": drafts.reference(test)}
+    scale = scale_for(model, train)
+    scaled = {} if scale is None else {"scale": scale}
+    return {"train_data": drafts.reference(train), **tested, **scaled}
+
+
+def _data_of_library(model: FileView, library: Sequence[FileView]) -> Document:
+    """Data of the library that surely fit a model: named like it, else the only ones; nothing if there is doubt."""
+    whole = (file for file in library if file.kind == "data" and not SPLIT_PART.search(file.filename))
+    fitting = [file for file in whole if fit.fits(model, file) and not TESTS & _words(file.filename)]
+    named = [file for file in fitting if _base(file) & _words(model.filename)]
+    [only, *more] = named or fitting or [model]
+    return {} if more or only is model else _data_for(model, [only], [], [], library)
+
+
+def scale_for(model: FileView | None, data: FileView) -> float | None:
+    """Scale that makes 8-bit images 0 to 1; None for other data, and for a network that takes ids."""
+    takes, shape = str((model and model.facts.get("input_dtype")) or ""), data.facts.get("input_shape")
+    several = bool(data.facts.get("inputs"))
+    if data.facts.get("input_dtype") != "uint8" or several or "int" in takes or not isinstance(shape, list):
+        return None
+    flattened = takes.startswith("float") and prod(shape) >= FEWEST_PIXELS
+    seen = data.preview
+    return 1 / pixel_divisor(seen.inputs.maximum if seen else BYTE) if len(shape) > 1 or flattened else None
 
 
 def _first(files: Sequence[FileView], *wanted: Callable[[FileView], bool]) -> FileView | None:

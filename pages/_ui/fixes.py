@@ -1,14 +1,13 @@
 """Findings with a button for each that can be mended by one press."""
 
 from collections.abc import Iterable
-from typing import Any
+from math import inf
 
 import streamlit as st
 
 from pages._ui import actions, drafts, frame
 from unifiednn_core.base.errors import Finding, UnifiedNNError
 from unifiednn_core.views import markup
-from unifiednn_core.views.runs import FileView
 
 
 def draw(findings: Iterable[Finding], document: drafts.Document, *, key: str) -> drafts.Document | None:
@@ -32,19 +31,25 @@ def mended(document: drafts.Document, finding: Finding) -> drafts.Document | Non
         return drafts.fixed(document, finding)
     found = drafts.entry_at(document, finding.field)
     submodel = {} if found is None else found[0]
-    library = frame.service().library
-    whole = next((one for one in library.files() if drafts.reference(one) == submodel.get("train_data")), None)
     try:
-        if whole is None:
-            return None
-        with st.spinner("Writing the two parts…"):
-            train, test = library.split_data(whole.sha256, test_share=float(finding.fix.value), **plan_of(whole))
+        parts = parts_of(str(submodel.get("train_data")), float(finding.fix.value))
     except UnifiedNNError as error:
         actions.show_error(error)
         return None
-    return drafts.with_data(document, finding.field, drafts.reference(train), drafts.reference(test))
+    return drafts.with_data(document, finding.field, parts) if parts else None
 
 
-def plan_of(file: FileView) -> dict[str, Any]:
-    """How a data set is split without questions: by class where there are classes."""
-    return {"by_class": file.facts.get("classes") is not None and not file.facts.get("target_shape")}
+def parts_of(reference: str, test_share: float, most_bytes: float = inf) -> dict[str, str]:
+    """Split a data set of the library, by class where there are classes; returns what a sub-model says of the parts.
+
+    Nothing is written, and nothing said, of one that the library does not have or that is too large.
+    Raises `UnifiedNNError`.
+    """
+    library = frame.service().library
+    whole = next((one for one in library.files() if drafts.reference(one) == reference), None)
+    if whole is None or whole.size_bytes > most_bytes:
+        return {}
+    by_class = whole.facts.get("classes") is not None and not whole.facts.get("target_shape")
+    with st.spinner("Writing the two parts…"):
+        train, test = library.split_data(whole.sha256, test_share=test_share, by_class=by_class)
+    return {"train_data": drafts.reference(train), "test_data": drafts.reference(test)}

@@ -9,6 +9,7 @@ import streamlit as st
 from pages._ui import (
     actions,
     drafts,
+    dropped,
     file_pick,
     frame,
     hyper_form,
@@ -33,7 +34,7 @@ BY_SHAPE_HELP = "For weights with other names: matches them in order, provided t
 ENTRY_HELP = "Entry of the file that holds the weights, such as ema, if several could."
 GRAPH = "pt2"
 """The format whose networks can be placed."""
-KEPT = ("owner", "sweep_of")
+KEPT = ("owner", "sweep_of", drafts.GUESSED)
 """Entries without a field, which stay as they are."""
 START_KINDS = ("checkpoint", "weights")
 TAKE = {
@@ -139,14 +140,20 @@ def submodel_form(
     start = submodel.get("start_from") or {}
     values["start_from"] = _start_from(start, files, key=f"{key}-start", opened="start_from" in wrong)
     said("start_from")
-    values |= _scaling(submodel, key, opened=bool(wrong & {"scale", "mean", "std"}))
+    before = _file(data, submodel.get("train_data"))
+    opened = bool(wrong & {"scale", "mean", "std"})
+    if whole is None or (before is not None and fit.alike(before, whole)):
+        values |= _scaling(submodel, key, opened=opened)
+    else:  # what was said belonged to other data
+        guess = {} if (scale := dropped.scale_for(chosen, whole)) is None else {"scale": scale}
+        kind = f"{whole.facts.get('input_dtype')}-{whole.facts.get('input_shape')}"
+        values = drafts.with_guesses(values, guess) | _scaling(guess, f"{key}-{kind}", opened=opened)
     said("scale", "mean", "std")
     inputs = meaning_form.input_names(whole)
     values["transforms"] = transform_form.transforms(
         submodel.get("transforms", ()),
         inputs,
         key=f"{key}-transforms",
-        scale_key=f"{key}-scale",
         opened="transforms" in wrong,
     )
     said("transforms")
@@ -282,7 +289,9 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
 
     `locked` keeps the rows as they are, while the editor of one is open.
     """
-    names = file_pick.short_names(frame.service().library.files(), draft.get("filenames", {}))
+    files = frame.service().library.files()
+    names = file_pick.short_names(files, draft.get("filenames", {}))
+    known = {drafts.reference(one): one for one in files}
     changed, edit = dict(draft), None
     listed = drafts.submodels(draft)
     ranked = run_form.by_priority(draft.get("policy") or {})
@@ -291,7 +300,7 @@ def draw_rows(draft: drafts.Document, *, locked: bool) -> tuple[drafts.Document,
     with st.container(key="rows-build"):
         for at, submodel in enumerate(listed):
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-build-{at}"):
-                line = markup.faint(drafts.summary(submodel, names))
+                line = markup.faint(drafts.summary(submodel, names, known.get(submodel.get("train_data", ""))))
                 st.html(f'{markup.signed_name(at, submodel["name"])}<div class="u-small u-entry">{line}</div>')
                 priority = _priority(at, submodel, locked) if ranked else submodel.get("priority", 0)
                 if priority != submodel.get("priority", 0):

@@ -19,15 +19,15 @@ CIFAR = (
     {"name": "normalize", "mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]},
 )
 """The usual recipe for CIFAR-10, for bytes that were scaled by 1/255."""
-CIFAR_HELP = "Crop with a border of 4 pixels, flip, and normalise each channel. An empty scale becomes 1/255."
+CIFAR_HELP = "Crop with a border of 4 pixels, flip, and normalise each channel."
 
 
 def transforms(
-    seeds: Sequence[Mapping[str, Any]], inputs: Sequence[str], *, key: str, scale_key: str, opened: bool = False
+    seeds: Sequence[Mapping[str, Any]], inputs: Sequence[str], *, key: str, opened: bool = False
 ) -> list[dict[str, Any]]:
     """Draw the list seeded with entries of a spec; returns the entries that it now holds.
 
-    `inputs` are those of the data; `scale_key` is the key of the field of the scale, which a preset fills.
+    `inputs` are those of the data.
     """
     with st.expander("Transforms", icon=":material/auto_fix_high:", expanded=opened or bool(seeds), key=f"{key}-fold"):
         st.html(markup.small(HELP))
@@ -40,7 +40,7 @@ def transforms(
             )  # fmt: skip
             st.button(
                 "CIFAR: crop, flip, normalise", key=f"{key}-cifar", icon=":material/photo_library:",
-                help=CIFAR_HELP, on_click=_preset, args=(key, scale_key),
+                help=CIFAR_HELP, on_click=listed.add, args=(key, *CIFAR),
             )  # fmt: skip
     return values
 
@@ -73,9 +73,3 @@ def _add(key: str) -> None:
     if name:
         listed.add(key, {"name": name})
         st.session_state[f"{key}-new"] = None
-
-
-def _preset(key: str, scale_key: str) -> None:
-    listed.add(key, *CIFAR)
-    if not st.session_state.get(scale_key, "").strip():
-        st.session_state[scale_key] = "1/255"

@@ -1,11 +1,13 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from pages._ui import uploads
-from tests.ui.fake_views import demo_spec, submitted_demo
+from tests.ui.fake_views import demo_spec, sha, submitted_demo
 from tests.ui.reading import box, button, labels, option, press, text_of
 from unifiednn_core.base.errors import Finding, IntakeFailed
+from unifiednn_core.preflight import client
 
 
 def names(service, draft_id):
@@ -505,16 +507,17 @@ def test_a_submitted_draft_leads_to_its_run_and_the_next_visit_begins_anew(open_
     assert service.library.run_of_draft(drafted) == run_id
 
 
-def test_the_next_sub_model_begins_with_data_and_training_of_the_last(open_page, service, drafted):
+def test_a_new_sub_model_begins_with_nothing_of_the_last(open_page, service, drafted):
     app = press(open_page("build", draft=drafted), "Add sub-model")
+    assert (box(app, "Training data").value, form(app, "Epochs").value, form(app, "Scale").value) == (None, 1, "")
     box(app, "Model").select_index(0).run()
+    box(app, "Training data").select_index(0).run()
+    assert form(app, "Scale").value == "1/255", "they are 8-bit images"
     app.button(key="editor-save").click().run()
-    *_, last, new = service.drafts[drafted]["submodels"]
-    assert {entry: new[entry] for entry in ("train_data", "test_data", "scale")} == {
-        entry: last[entry] for entry in ("train_data", "test_data", "scale")
-    }
-    assert new["hyperparameters"]["epochs"] == last["hyperparameters"]["epochs"] == 20
-    assert new["model"] != last["model"] and "architecture" not in new
+    *_, new = service.drafts[drafted]["submodels"]
+    assert (new["scale"], new["guessed"]) == (1 / 255, {"scale": 1 / 255})
+    assert "test_data" not in new and new["hyperparameters"]["epochs"] == 1
+    assert "pixels / 255 (guessed)" in text_of(app)
 
 
 def test_a_duplicate_has_a_name_of_its_own(open_page, service, drafted):
@@ -544,6 +547,46 @@ def test_dropped_models_and_data_become_sub_models_at_once(open_page, service, m
     assert not app.button(key="start").disabled
     app.run()
     assert len(service.drafts[next(iter(service.drafts))]["submodels"]) == 3, "once"
+
+
+def test_a_second_drop_inherits_nothing_and_rows_say_what_is_guessed(open_page, service, monkeypatch):
+    floats, pictures = ({"input_shape": shape, "input_dtype": "float32"} for shape in ([64], [3, 32, 32]))
+    facts = {
+        "png.pt2": pictures, "mlp.pt2": floats, "more.pt2": floats, "other.pt2": {"input_shape": [7]},
+        "shapes.zip": pictures | {"input_dtype": "uint8", "classes": 3}, "digits.npz": floats | {"classes": 10},
+    }  # fmt: skip
+    monkeypatch.setattr(
+        client, "inspect",
+        lambda path, name, **asked: service._inspect(path, name, **asked).model_copy(update={"facts": facts[name]}),
+    )  # fmt: skip
+
+    def split_data(sha256, **plan):
+        whole = next(file for file in service.library.files() if file.sha256 == sha256)
+        parts = [
+            replace(whole, sha256=sha(f"{part}{whole.filename}"), filename=f"{part}{percent}-seed0.safetensors")
+            for part, percent in ((f"{whole.filename[:6]}-train", 80), (f"{whole.filename[:6]}-test", 20))
+        ]
+        known = {file.sha256 for file in service.library.files()}
+        service.held.extend([one for one in parts if one.sha256 not in known])
+        return parts
+
+    service.library.split_data = split_data
+    dropping(open_page("build"), service, monkeypatch, ("png.pt2", b"1"), ("shapes.zip", b"2"))
+    [(draft_id, document)] = service.drafts.items()
+    hyper = {"epochs": 9, "batch_size": 7}
+    known = {"mean": 0.5, "transforms": [{"name": "horizontal_flip"}], "loading": "resident", "hyperparameters": hyper}
+    service.drafts[draft_id] = document | {"submodels": [document["submodels"][0] | known]}
+    app = open_page("build", draft=draft_id)
+    dropping(app, service, monkeypatch, ("mlp.pt2", b"3"), ("digits.npz", b"4"))
+    dropping(app, service, monkeypatch, ("more.pt2", b"5"), ("other.pt2", b"6"))
+    png, mlp, more, other = service.drafts[draft_id]["submodels"]
+    assert png["scale"] == 1 / 255 and {*other} == {"name", "model"}
+    for one in (mlp, more):
+        assert {*one} == {"name", "model", "train_data", "test_data", "guessed"}
+        assert one["train_data"] == f"sha256:{sha('digits-traindigits.npz')}"
+    words = text_of(app)
+    assert "mean 0.5 · pixels / 255, 80/20 split, 3 classes (guessed)" in words
+    assert words.count(" · 80/20 split, 10 classes (guessed)") == 2 and "other.pt2, no data yet" in words
 
 
 def test_a_dropped_spec_and_its_hyperparameters_fill_the_draft(open_page, service, monkeypatch):

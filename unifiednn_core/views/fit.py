@@ -15,7 +15,19 @@ def why_no_data(model: FileView | None, data: FileView) -> str:
         return ""
     if len(wanted) != len(given) or any(one not in (None, other) for one, other in zip(wanted, given, strict=True)):
         return f"{markup.shape(given)} instead of {markup.shape(wanted)}"
-    return ""
+    takes, has = (str(file.facts.get("input_dtype") or "") for file in (model, data))
+    return "real numbers instead of ids" if takes.startswith("int") and has.startswith("float") else ""
+
+
+def fits(model: FileView, data: FileView) -> bool:
+    """Whether shapes are known and agree."""
+    known = all(_shape(file, "input_shape") and not _several(file) for file in (model, data))
+    return known and not why_no_data(model, data)
+
+
+def alike(one: FileView, other: FileView) -> bool:
+    """Whether the inputs of two data sets have the same type and shape, as those of two parts."""
+    return all(one.facts.get(entry) == other.facts.get(entry) for entry in ("input_shape", "input_dtype", "inputs"))
 
 
 def why_no_test(train: FileView | None, test: FileView) -> str:

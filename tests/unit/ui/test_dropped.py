@@ -1,6 +1,11 @@
 """What becomes of files that are dropped on a draft."""
 
+from dataclasses import replace
+
+import pytest
+
 from pages._ui import drafts, dropped
+from unifiednn_core.data.values import DataPreview, ValueStats
 from unifiednn_core.spec.documents import document_kind, document_of
 from unifiednn_core.views.runs import FileView
 
@@ -25,8 +30,8 @@ def pairs(draft):
     ]
 
 
-def trains(files):
-    return [train for _, train, _ in pairs(dropped.with_files({}, files, files, NAMES))]
+def trains(files, library=None):
+    return [train for _, train, _ in pairs(dropped.with_files({}, files, library or files, NAMES))]
 
 
 def test_each_model_becomes_a_sub_model_on_the_data_named_like_it():
@@ -51,7 +56,7 @@ def test_without_a_common_name_data_go_by_shape_then_by_order():
     assert trains(files) == ["one.npz-0"] * 2
 
 
-def test_models_alone_inherit_and_data_alone_go_to_those_without():
+def test_models_alone_take_fitting_data_of_the_library_and_data_alone_go_to_those_without():
     first = dropped.with_files({}, [model("a.pt2")], [], NAMES)
     assert pairs(first) == [("a", "None", "None")]
     held = [model("a.pt2"), file("own_train.npz"), file("own_test.npz")]
@@ -60,6 +65,40 @@ def test_models_alone_inherit_and_data_alone_go_to_those_without():
     third = dropped.with_files(second, [model("a.pt2")], held, NAMES)
     assert pairs(third)[1] == ("a-2", "own_train.npz-0", "own_test.npz-0")
     assert dropped.with_files(third, [file("more.npz")], held, NAMES) == third, "nobody lacks data"
+    pictures = replace(file("p.npz"), facts={"input_shape": [1, 8, 8], "input_dtype": "uint8"})
+    said = {
+        "submodels": [{"name": "a", "model": "sha256:a.pt2-0", "scale": 0.5, "test_data": "t"}, *first["submodels"]]
+    }
+    mine, other = dropped.with_files(said, [pictures], [model("a.pt2")], NAMES)["submodels"]
+    assert (mine["scale"], mine["test_data"], other["scale"]) == (0.5, "t", 1 / 255), "what was said stays"
+    doubtful = [file("one.npz"), file("two.npz"), file("tokens.npz", shape=(9,))]
+    for new in (model("b.pt2"), model("b.pt2", (7,)), file("b.pth", "weights", ())):
+        assert trains([new], doubtful) == ["None"], "two fit, none, nobody knows"
+    parts = [file("one-train80-seed0.safetensors"), file("one-test20-seed0.safetensors")]
+    assert trains([model("b.pt2")], [doubtful[0], *parts]) == ["one.npz-0"], "the whole, not its parts"
+    assert trains([model("two.pt2")], doubtful) == ["two.npz-0"], "named like it"
+
+
+@pytest.mark.parametrize(
+    ("takes", "data", "scale"),
+    [
+        (None, {"input_shape": [3, 8, 8], "input_dtype": "uint8"}, 1 / 255),
+        ("float32", {"input_shape": [784], "input_dtype": "uint8"}, 1 / 255),
+        ("float32", {"input_shape": [1, 8, 8], "input_dtype": "uint8", "preview": 16}, 1 / 16),
+        ("float32", {"input_shape": [1, 8, 8], "input_dtype": "float32"}, None),
+        ("int64", {"input_shape": [8, 8], "input_dtype": "uint8"}, None),
+        ("float32", {"input_shape": [8], "input_dtype": "uint8"}, None),
+        (None, {"input_shape": [784], "input_dtype": "uint8"}, None),
+        ("float32", {"input_shape": [128], "input_dtype": "int64"}, None),
+        (None, {"input_shape": [3, 8, 8], "input_dtype": "uint8", "inputs": {"a": "", "b": ""}}, None),
+    ],
+)
+def test_only_8_bit_images_get_a_scale(takes, data, scale):
+    if most := data.pop("preview", None):
+        seen = DataPreview(inputs=ValueStats(minimum=0, maximum=most, mean=1, std=1))
+        data["preview"] = seen.model_dump(mode="json")
+    network = replace(model("a.pt2"), facts={"input_dtype": takes})
+    assert dropped.scale_for(network, replace(file("d.npz"), facts=data)) == scale
 
 
 def test_the_test_part_of_the_same_file_is_found_in_the_library_but_no_older_one():
