@@ -14,7 +14,7 @@ from unifiednn_core.machine.devices import Device, matching
 from unifiednn_core.preflight.estimate import context_key, context_of, need_of
 from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
-from unifiednn_core.spec.devices import SERVER, DeviceState, host_of, own_name, type_named
+from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of, own_name, type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.placement import devices_claimed
 from unifiednn_core.spec.pooling import Pooling
@@ -179,6 +179,7 @@ def _entries(
 def _shared(run: RunRow, row: SubModelRow, devices: "_Known", speeds: Seconds, *, private: bool) -> Waiting:
     saves_only = State(row.state) is State.STOPPING
     kind = None if saves_only else _kind(row)
+    device_type = devices.type_of(run.device, _stays(run, kind))
     return Waiting(
         keys=(f"{run.id}/{row.name}",),
         run_id=run.id,
@@ -190,8 +191,8 @@ def _shared(run: RunRow, row: SubModelRow, devices: "_Known", speeds: Seconds, *
         kind=kind,
         private=private,
         people=(row.owner, *row.lenders),
-        need=NOTHING if saves_only else _need(run, row, devices.type_of(run.device, _stays(run, kind)), devices.used),
-        threads=run.threads,
+        need=NOTHING if saves_only else _need(run, row, device_type, devices.used),
+        threads=run.threads if device_type == CPU else None,  # on a GPU they decide no bit
         profile=run.spec.get("profile", "exact"),
         left_s=_left_s(row, speeds),
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Waiting
 from unifiednn_core.scheduling.sites import MEMORY_SHARE, Site, Sums, predicted_bytes
+from unifiednn_core.spec.devices import CUDA
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -40,6 +41,7 @@ class FleetColumns:
         )
         self.context = _floats([device.context_bytes for device in devices])
         self.threads = _floats([device.threads for device in devices])
+        self.on_gpu = np.array([device.type == CUDA for device in devices])
         self.pooled = np.array([bool(device.pool) for device in devices])
         self.kind = _codes([device.kind for device in devices])
         self.pool = _codes([device.pool or device.name for device in devices])
@@ -222,7 +224,7 @@ class Draft:
         self.takes: Flags = of["takes"] > 0
         """Whether others may join, memory and people apart."""
         self.summed: Flags = of["summed"] > 0
-        self.predicted, self.circle = of["predicted"], of["circle"]
+        self.predicted, self.circle, self.threads_now = of["predicted"], of["circle"], of["threads_now"]
         self.circle[self.empty] = NOBODY
         self.kept = np.zeros(len(columns.index), bool)
         self.entries: dict[int, list[Waiting]] = {}
@@ -256,7 +258,8 @@ class Draft:
         if entry.need is None or entry.private:
             return np.zeros(len(columns.index), bool)
         threads = columns.threads if not entry.threads else float(entry.threads)
-        same = (self._of["threads_now"] == threads) & (self._of["profile_now"] == columns.profile(entry.profile))
+        same = columns.on_gpu | (self.threads_now == threads)
+        same &= self._of["profile_now"] == columns.profile(entry.profile)
         people = (self.circle == NOBODY) | (self.circle == circle) if circle != NOBODY else self.circle != SEVERAL
         found: Flags = self.takes & same & people
         return found
@@ -267,7 +270,7 @@ class Draft:
         before = 0.0 if np.isnan(self.predicted[at]) else float(self.predicted[at])
         if self.empty[at]:
             self.empty[at] = False
-            of["threads_now"][at] = entry.threads or columns.threads[at]
+            self.threads_now[at] = entry.threads or columns.threads[at]
             of["profile_now"][at] = columns.profile(entry.profile)
             alone = columns.alone(entry)
             self.takes[at] = opens and not entry.private and entry.need is not None

@@ -54,7 +54,7 @@ class Waiting:
     claims: int = 1
     """Devices of one kind that it needs at once; more than one only of a private run."""
     threads: int | None = None
-    """None: as many as the device gives."""
+    """None: as many as the device gives. Only on a CPU do they decide which hybrid it may join."""
     profile: str = "exact"
     left_s: float | None = None
     """Predicted seconds of service left; None if unknown."""

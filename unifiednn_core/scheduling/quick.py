@@ -238,11 +238,10 @@ def _placement(draft: Draft, at: int) -> Placement:
     columns, entries = draft.columns, draft.entries[at]
     device, first = columns.view.devices[at], entries[0]
     hybrid_id = columns.hybrid_of[at]
-    threads, profile = first.threads or device.threads, first.profile
     return Placement(
         keys=tuple(key for entry in in_order(entries) for key in entry.keys), device=device.name,
         also=tuple(columns.view.devices[one].name for one in draft.also.get(at, ())), hybrid_id=hybrid_id,
-        private=first.private, threads=threads, profile=profile, reason=draft.reasons[at],
+        private=first.private, threads=int(draft.threads_now[at]), profile=first.profile, reason=draft.reasons[at],
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from unifiednn_core.scheduling.line import COMPANY_SHARE, DeviceView, HybridView, Need, Placement, Waiting, in_order
+from unifiednn_core.spec.devices import CUDA
 
 MEMORY_SHARE = 0.9
 """Share of a device that the predicted peak of a hybrid may take if it has more than one submission."""
@@ -155,8 +156,8 @@ class Site:
 
     def accepts(self, entry: Waiting, circles: frozenset[tuple[str, ...]]) -> bool:
         """Whether an entry may join the hybrid, memory apart."""
-        threads = entry.threads or self.device.threads
-        same = (threads, entry.profile) == (self.threads, self.profile) and len(circles | self.circles) <= 1
+        same = self.device.type == CUDA or (entry.threads or self.device.threads) == self.threads
+        same = same and entry.profile == self.profile and len(circles | self.circles) <= 1
         return self.open and same and entry.need is not None and not entry.private
 
     def take(self, entry: Waiting, circles: frozenset[tuple[str, ...]], *, opens: bool, reason: str) -> int:

@@ -1,8 +1,10 @@
 """What a shared submission cannot set, because it belongs to the hybrids that it shares."""
 
 from unifiednn_core.base.errors import Finding
+from unifiednn_core.machine.budget import device_type
 from unifiednn_core.machine.devices import threads_of
 from unifiednn_core.service.roles import Actor
+from unifiednn_core.spec.devices import CPU
 from unifiednn_core.spec.run import RunSpec, parse_run
 
 WORDS = {
@@ -42,7 +44,7 @@ def shared_findings(spec: RunSpec, actor: Actor) -> tuple[Finding, ...]:
         message = "A shared hybrid has no memory limit of its own; an operator limits its device."
         findings.append(_finding("memory_limit_bytes", message, f"Leave it out, {PRIVATE}."))
     there = threads_of(spec.device)
-    if spec.threads not in (None, there):
+    if spec.threads not in (None, there) and device_type(spec.device) == CPU:  # on a GPU they decide no bit
         message = f"Shared hybrids step with {there} threads on '{spec.device}'; this asks for {spec.threads}."
         findings.append(_finding("threads", message, f"Leave it out, {PRIVATE}."))
     for part in spec.submodels if actor.sees_only_own else ():

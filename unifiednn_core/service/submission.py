@@ -163,9 +163,9 @@ class Submissions:
             return self.baseline(*self.rows(spec, base, HYBRID, on_warnings, on_progress), mode)
         admitted = self.admit(spec, base, mode, on_warnings, on_progress=on_progress)
         resolved, found = admitted.spec, admitted.forecast
-        threads, device = spec.threads or threads_of(spec.device), slot(spec.device)
+        shared, device = spec.hybrid == "shared" and mode == HYBRID, slot(spec.device)
+        threads = (None if shared else spec.threads) or threads_of(spec.device)
         facts = {"files": admitted.filenames, "asked_sha256": asked_sha256(resolved), "measured_on": machine(device)}
-        shared = spec.hybrid == "shared" and mode == HYBRID
         made = Forecasts(self._store, self._clock, self._actor).to_keep(resolved, admitted.report)
         if made is not None and mode == HYBRID:
             facts[FORECAST] = made.document

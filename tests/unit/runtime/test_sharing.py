@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clock import SimulatedClock
-from tests.unit.runtime.test_supervisor import Launcher, state, supervisor_of
+from tests.unit.runtime.test_supervisor import MACHINE, Launcher, state, supervisor_of
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
 from unifiednn_core.base.errors import BadInput
@@ -79,6 +79,17 @@ def test_the_setting_at_the_start_counts(
     supervisor.tick()
     expected = {Sharing.OWN: {"own"}, Sharing.TEAM: {"own", "team"}, Sharing.EVERYONE: {"own", "team", "all"}}
     assert set(launcher.started) == expected[sharing]
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 3), ("cuda:0", MACHINE[0].threads)])
+def test_a_shared_hybrid_on_a_gpu_steps_with_the_threads_of_its_device(
+    store: Store, supervisor: Supervisor, device: str, threads: int
+) -> None:
+    add_run(store, "s", device=device, shared=True)
+    store.runs.update("s", threads=3)
+    supervisor.tick()
+    [(hybrid, members)] = store.hybrids.listed()
+    assert (hybrid.device, hybrid.threads, len(members)) == (device, threads, 1)
 
 
 def test_whoever_lends_a_file_counts(store: Store, supervisor: Supervisor, launcher: Launcher) -> None:

@@ -109,7 +109,8 @@ def hybrid_of(
         for at in range(chance.randint(1, 3))
     )  # fmt: skip
     return HybridView(
-        id=f"h{on.name}", device=on.name, private=False, accepts=mode == "pooled", threads=1, profile="exact",
+        id=f"h{on.name}", device=on.name, private=False, accepts=mode == "pooled", profile="exact",
+        threads=2 if on.type == "cuda" else 1,  # another number than the device gives: there it parts nobody
         members=members, used_bytes=chance.choice([None, 300 * MIB]),
     )  # fmt: skip
 
@@ -174,7 +175,8 @@ def check_plan(view: FleetView, plan: Plan) -> None:
         assert view.rule.may_share(people)
         for one in members:
             assert on.name in one.devices
-            assert (one.threads or on.threads, one.profile) == (placement.threads, placement.profile)
+            assert on.type == "cuda" or (one.threads or on.threads) == placement.threads
+            assert one.profile == placement.profile
         for hybrid in there:
             assert hybrid.accepts and view.mode == "pooled"
             assert (hybrid.threads, hybrid.profile) == (placement.threads, placement.profile)

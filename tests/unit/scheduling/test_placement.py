@@ -11,6 +11,7 @@ from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.spec.sharing import Sharing, SharingRule
 
 ONE, TWO = device("cuda:0"), device("cuda:1")
+CPU = device("cpu", type="cpu")
 EVERYONE = SharingRule(Sharing.EVERYONE)
 
 
@@ -61,10 +62,19 @@ def test_who_may_not_share_a_process_never_does() -> None:
     assert places(plan) == [("cuda:0", None, 1)]  # it keeps nobody waiting
 
 
-@pytest.mark.parametrize("other", [{"threads": 2}, {"profile": "fast"}, {"private": True, "peak_bytes": GIB}])
-def test_another_recipe_needs_a_hybrid_of_its_own(other: dict[str, object]) -> None:
-    plan = decide(fleet([ONE], entry(0, [ONE]), entry(1, [ONE], **other)))
-    assert (places(plan), list(plan.waits)) == ([("cuda:0", None, 1)], ["s1zz/netzz"])
+@pytest.mark.parametrize(
+    ("on", "other"),
+    [(CPU, {"threads": 2}), (ONE, {"profile": "fast"}), (ONE, {"private": True, "peak_bytes": GIB})],
+)
+def test_another_recipe_needs_a_hybrid_of_its_own(on: DeviceView, other: dict[str, object]) -> None:
+    plan = decide(fleet([on], entry(0, [on]), entry(1, [on], **other)))
+    assert (places(plan), list(plan.waits)) == ([(on.name, None, 1)], ["s1zz/netzz"])
+
+
+def test_on_a_gpu_the_number_of_cpu_threads_parts_nobody() -> None:
+    there = hybrid(ONE, 50.0, there=[ONE], threads=15)
+    plan = decide(fleet([ONE], entry(0, [ONE], threads=2), entry(1, [ONE]), hybrids=(there,)))
+    assert places(plan) == [("cuda:0", "hcuda:0", 2)] and plan.placements[0].threads == 15
 
 
 def test_one_alone_may_take_the_whole_device_and_several_nine_tenths() -> None:

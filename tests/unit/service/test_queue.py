@@ -164,8 +164,10 @@ def test_a_shared_submission_cannot_set_what_belongs_to_the_hybrid() -> None:
         "policy": {"name": "sjf"}, "lanes": 2, "checkpoint": {"every_s": 5}, "recovery": "ask", "step_limit_s": 5,
         "memory_limit_bytes": 2**30, "threads": 1023,
     }  # fmt: skip
-    plain = {"hybrid": "shared", "submodels": [PART]}
+    plain = {"hybrid": "shared", "device": "cpu", "submodels": [PART]}
     assert shared_findings(parse_run(plain), ALICE) == ()
+    on_gpu = {**plain, "device": "cuda:0", "threads": 1023}
+    assert shared_findings(parse_run(on_gpu), ALICE) == (), "there CPU threads decide no bit"
     for field, value in asked.items():
         found = shared_findings(parse_run({**plain, field: value}), OPERATOR)
         assert [one.field for one in found] == [field] and found[0].remedy, field
