@@ -150,11 +150,6 @@ class Session:
         return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
 
     @property
-    def steps(self) -> int:
-        """Steps of all sub-models."""
-        return sum(isinstance(report, Stepped) for report in self.reports)
-
-    @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """The last capture of each sub-model."""
         return {r.checkpoint.submodel: r.checkpoint for r in self.reports if isinstance(r, Captured)}

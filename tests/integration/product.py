@@ -114,19 +114,23 @@ class Product:
         It trains in one lane, so that nobody else goes on meanwhile.
         """
         self.options(lanes=1)
+        self.hold(name, *steps)
+        self.start()
+        self.until_held()
+
+    def hold(self, name: str, *steps: int) -> None:
+        """Have the workers that start from now on wait before each of these steps of one sub-model."""
         self.environment[mishaps.HOLD] = f"{name}@{','.join(str(step) for step in steps)}"
         self._holds = [(name, step) for step in steps]
-        self.start()
-        self._until_held()
 
     def go_on(self) -> None:
         """Let the worker take its step, once it has heard all that was asked for; it waits again at the next one."""
         _, step = self._holds.pop(0)
         mishaps.go_file(self.home.root, step).touch()
         if self._holds:
-            self._until_held()
+            self.until_held()
 
-    def _until_held(self) -> None:
+    def until_held(self) -> None:
         name, step = self._holds[0]
         self.until(mishaps.held_file(self.home.root, step).exists, f"step {step} of {name}")
         self.until(lambda: self.row(name).steps_done == step - 1, "the report of all before")

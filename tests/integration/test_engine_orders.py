@@ -29,7 +29,7 @@ def test_a_pause_in_the_middle_of_an_epoch_changes_no_bits_and_no_turns_of_other
     def on_report(session: Session, report: Report) -> None:
         pause(session, report)
         if len(session.ended.keys() - {"first"}) == 2 and (
-            isinstance(report, Ended) or report == Answered(1, session.steps)
+            isinstance(report, Ended) or (isinstance(report, Answered) and report.id == 1)
         ):
             session.engine.post(Order(Event.RESUME, "first", 2))
 
@@ -62,7 +62,7 @@ def test_a_paused_run_is_left_with_everything_captured_and_goes_on_in_the_next_e
     pause = at_step("second", 2, Order(Event.PAUSE, None, 5))
     before = Session(THREE, RoundRobin(unit="steps", amount=3), pause).run()
     assert not before.ended
-    assert before.reports[-2] == Answered(5, before.steps)
+    assert before.reports[-2] == Answered(5, None)
     after = Session(THREE, RoundRobin(unit="steps", amount=3), restored=before.checkpoints).run()
     assert after.hashes() == alone()
     for name in NAMES:
@@ -136,7 +136,7 @@ def test_one_more_joins_and_no_bits_of_others_change() -> None:
 
     session = Session(THREE, Priority(), on_report).run()
     assert session.hashes() == {**alone(), "late": vanilla(*late)[0]}
-    assert Answered(1, session.losses("second").__len__() + session.losses("third").__len__() + 2) in session.reports
+    assert Answered(1, None) in session.reports
 
 
 def test_one_that_cannot_join_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:

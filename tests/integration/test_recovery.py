@@ -149,6 +149,11 @@ def test_a_paused_run_lets_another_one_train_and_goes_on_with_the_same_bits(
     assert product.service.runs.observe(other).state is State.COMPLETED
     assert {name: product.row(name).steps_done for name in NAMES} == done
     assert product.state() is State.PAUSED
+    product.hold("resnet", 8)
     product.service.runs.resume(product.run_id)
+    product.until_held()
+    product.service.runs.save(product.run_id, "resnet")
+    product.go_on()
     assert_whole(product, alone)
     assert [sum(product.lost_steps(name)) for name in NAMES] == [0, 0, 0]
+    assert "Save for resnet, at step 8." in product.messages("applied"), "its own step, not one of this worker"

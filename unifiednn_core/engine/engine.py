@@ -503,7 +503,7 @@ class Engine:
         else:
             job.state = next_state(job.name, job.state, Event.HOLD)
             job.paused_since_s = self.now_s()
-            self._answer(job.pause_id)
+            self._answer(job.pause_id, job)
 
     def _fail(self, job: Job, error: Exception) -> None:
         """End a sub-model by an error of its own; one at work ends at its next step boundary, in its lane."""
@@ -668,19 +668,20 @@ class Engine:
                 self._roster.reorder(names)
                 self._answer(order.id)
             case SetPriority() | SetEpochs() | SetDeadline() | SetDevices():
-                self._answer(order.id, declined=adjust(self._roster.jobs.get(order.submodel), order))
+                job = self._roster.jobs.get(order.submodel)
+                self._answer(order.id, job, declined=adjust(job, order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:
         match event:
             case Event.PAUSE if job.state in RUNNABLE:
                 job.state, job.pause_id = next_state(job.name, job.state, Event.PAUSE), command_id
             case Event.PAUSE if job.state is State.PAUSED:  # asked before a crash, and restored as paused since
-                self._answer(command_id)
+                self._answer(command_id, job)
             case Event.RESUME:
                 if job.state is State.PAUSED:
                     job.state = next_state(job.name, job.state, Event.RESUME)
                     job.resume(self.now_s(), self._roster.next_tick())
-                self._answer(command_id)
+                self._answer(command_id, job)
             case Event.STOP | Event.DISCARD:
                 if job.state is not State.STOPPING:
                     job.state = next_state(job.name, job.state, event)
@@ -690,7 +691,7 @@ class Engine:
             case Event.SAVE:
                 if self._capture(job):
                     self._verify_data(job.submodel.leases)
-                self._answer(command_id)
+                self._answer(command_id, job)
         if job.name not in self._roster.turns and (job.leaving or job.state in (State.PAUSING, State.STOPPING)):
             self._settle(job)
 
@@ -709,11 +710,11 @@ class Engine:
                 cause, remedy = reasons(error)
                 self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
                 declined = f"{name_of_key(order.submodel)} could not join: {cause}"
-        self._answer(order.id, declined)
+        self._answer(order.id, declined=declined)
 
-    def _answer(self, command_id: int | None, declined: str | None = None) -> None:
+    def _answer(self, command_id: int | None, job: Job | None = None, *, declined: str | None = None) -> None:
         if command_id is not None:
-            self._report(Answered(command_id, self._stepper.steps, declined))
+            self._report(Answered(command_id, None if job is None else job.submodel.steps_done, declined))
 
 
 def _send_away(crew: Iterable[Turn]) -> None:

@@ -29,10 +29,11 @@ from unifiednn_core.spec.lifecycle import Event
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The order of this id took effect after `step` steps of the run, or was declined for the reason given."""
+    """The order of this id took effect, or was declined for the reason given."""
 
     id: int
-    step: int
+    step: int | None
+    """Steps done of the sub-model that it was for; None for an order of the whole run."""
     declined: str | None = None
 
 

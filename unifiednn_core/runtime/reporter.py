@@ -239,7 +239,8 @@ class Reporter:
         command = self._store.commands.find_open(answer.id)
         if command is None:  # its target has ended meanwhile, which answered it
             return
-        carry_out = partial(self._store.commands.carry_out, answer.id, answer.step)
+        step = None if command.submodel is None else answer.step  # one for a whole run may be answered by a part
+        carry_out = partial(self._store.commands.carry_out, answer.id, step)
         if command.verb == Verb.PAUSE and command.submodel is None:
             self.pause = answer
         elif command.verb in (Verb.PAUSE, Verb.SAVE):

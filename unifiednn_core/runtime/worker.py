@@ -281,7 +281,7 @@ class Worker:
 
     def _paused(self, pause: Answered) -> int | None:
         """Pause the run in the store, now that everything is on disk; train on if a stop came first."""
-        if self._store.commands.carry_out(pause.id, pause.step):
+        if self._store.commands.carry_out(pause.id):
             return DONE
         self._reporter.pause = None
         self._trainer.start()

@@ -144,7 +144,7 @@ def test_a_stop_right_before_the_pause_takes_effect_is_obeyed(
         return carry_out(command_id, step)
 
     monkeypatch.setattr(store.commands, "carry_out", stopped_before)
-    assert worker._paused(Answered(pause.id, 3)) is None, "the worker goes on, to carry out the stop"
+    assert worker._paused(Answered(pause.id, None)) is None, "the worker goes on, to carry out the stop"
     assert store.runs.get("r")[0].state == "stopping"
     assert worker._trainer.is_training
     assert [command.verb for command in store.commands.open("r")] == [Verb.STOP]
@@ -152,7 +152,7 @@ def test_a_stop_right_before_the_pause_takes_effect_is_obeyed(
 
 def test_a_pause_that_nothing_overtakes_ends_the_worker(worker: Worker, store: Store) -> None:
     store.commands.issue("r", None, Verb.PAUSE)
-    assert worker._paused(Answered(store.commands.open("r")[0].id, 3)) == DONE
+    assert worker._paused(Answered(store.commands.open("r")[0].id, None)) == DONE
     assert store.runs.get("r")[0].state == "paused"
 
 
