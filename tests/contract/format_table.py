@@ -120,6 +120,7 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
     data = ResidentData(CPU)
     train, test = (Dataset(case.inputs(seed), case.data(seed)[1]) for seed in (1, 2))
     submodels = [submodel(data, name, definition, case, train, test) for name in ("one", "other")]
+    one, figures = submodels[0], []
     for _ in range(EPOCHS):
         for _ in range(STEPS):
             for each in submodels:
@@ -128,11 +129,11 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
         for each in submodels:
             with each.world():
                 each.end_epoch()
-    one = submodels[0]
+        figures.append(one.last)
     with one.world():
         probes = one.probe()
     separated = separate(
-        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=one.figures,
+        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=figures,
         folder=folder / "separated", probes=probes,
     )  # fmt: skip
     _require_certificate(one.spec.model_copy(update={"architecture": definition.architecture}), separated, definition)
@@ -141,7 +142,7 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
     state = known.read_state_dict(separated.model_path)
     assert all(torch.equal(tensor, state[key]) for key, tensor in again.build().state_dict().items())
     ordered = {key: state[key] for key in again.build().state_dict()}
-    return [[row.train_loss or 0.0, row.test_loss or 0.0] for row in one.figures], ordered
+    return [[row.train_loss or 0.0, row.test_loss or 0.0] for row in figures], ordered
 
 
 def _require_certificate(spec: SubModelSpec, separated: Separated, definition: Definition) -> None:

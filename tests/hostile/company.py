@@ -169,16 +169,17 @@ def _digests(submodel: SubModel, definition: Definition, reports: list[Report], 
     mine = [report for report in reports if getattr(report, "submodel", None) == submodel.name]
     [ended] = [report for report in mine if isinstance(report, Ended)]
     assert ended.checkpoint is not None, ended
+    epochs = [report.figures for report in mine if isinstance(report, EpochDone)]
     found: dict[str, Any] = {
         "checkpoint": ended.checkpoint.state,
         "buffers": dict(submodel.module.named_buffers()),
         "losses": [report.loss for report in mine if isinstance(report, Stepped)],
-        "figures": [asdict(report.figures) for report in mine if isinstance(report, EpochDone)],
+        "figures": [asdict(row) for row in epochs],
     }
     if definition.format != "kit":
         own = folder / submodel.name
         own.mkdir()
-        separate(submodel.name, definition, ended.state_dict or {}, spec={}, figures=ended.figures, folder=own)
+        separate(submodel.name, definition, ended.state_dict or {}, spec={}, figures=epochs, folder=own)
         with zipfile.ZipFile(own / f"{submodel.name}.zip") as archive:
             found["files"] = {name: archive.read(name) for name in archive.namelist()}
     leaves, _ = pytree.tree_flatten_with_path(found)

@@ -194,7 +194,7 @@ def test_in_a_worker_it_ends_that_sub_model_alone_with_the_same_words(
 ) -> None:
     outcome = trained({"attacker": forged[name], "victim": definition("cnn")})
     ended = outcome.ended["attacker"]
-    assert (ended.event, ended.figures) == (Event.FAIL, ())
+    assert (ended.event, ended.checkpoint) == (Event.FAIL, None)
     assert ATTACKS[name].words in (ended.cause or "")
     assert "OPERATORS.md" in (ended.remedy or "")
     assert outcome.hash_of("victim") == alone.hash_of("victim")

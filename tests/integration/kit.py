@@ -12,8 +12,9 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Captured, Ended, Report, Stepped
+from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
@@ -150,6 +151,11 @@ class Session:
         return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
 
     @property
+    def steps(self) -> int:
+        """Steps of all sub-models."""
+        return sum(isinstance(report, Stepped) for report in self.reports)
+
+    @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """The last capture of each sub-model."""
         return {r.checkpoint.submodel: r.checkpoint for r in self.reports if isinstance(r, Captured)}
@@ -159,6 +165,9 @@ class Session:
             name: None if ended.state_dict is None else state_sha256(ended.state_dict)
             for name, ended in self.ended.items()
         }
+
+    def epochs(self, name: str) -> list[EpochFigures]:
+        return [r.figures for r in self.reports if isinstance(r, EpochDone) and r.submodel == name]
 
     def losses(self, name: str) -> list[float]:
         return [r.loss.item() for r in self.reports if isinstance(r, Stepped) and r.submodel == name]

@@ -108,12 +108,13 @@ def trained(train: Dataset, test: Dataset, folder: Path) -> tuple[dict[str, Tens
     data = ResidentData(CPU)
     held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
     submodel = SubModel(spec, definition, seed=SEED, train=held[0], test=held[1], device=CPU)
+    losses = []
     for _ in range(EPOCHS):
         with submodel.world():
             for _ in range(-(-train.samples // BATCH_SIZE)):
                 submodel.step()
-            submodel.end_epoch()
-    return dict(submodel.module.state_dict()), [row.train_loss for row in submodel.figures]
+            losses.append(submodel.end_epoch().train_loss)
+    return dict(submodel.module.state_dict()), losses
 
 
 def plain(inputs: Tensor, targets: Tensor, folder: Path) -> tuple[dict[str, Tensor], list[float]]:

@@ -1,20 +1,23 @@
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.integration.kit import Session, submodel_spec, vanilla
+from tests.integration.kit import Session, submodel, submodel_spec, vanilla
 from tests.integration.three import NAMES, POLICIES, THREE, alone, at_step, losses_alone
+from unifiednn_core.engine import checkpoint_file
 from unifiednn_core.engine.events import Answered, Captured, Ended, Granted, Released, Report, Stepped
 from unifiednn_core.engine.orders import Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
 from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.priority import Priority
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.spec.run import CheckpointSpec
+from unifiednn_core.spec.run import CheckpointSpec, Hyperparameters
 
 
 def trace(session: Session, *, without: str) -> list[tuple[str, int]]:
@@ -81,8 +84,36 @@ def test_from_any_capture_on_training_goes_on_with_the_same_bits(policy: Policy)
         again = Session([network], FirstComeFirstServed(), restored={name: checkpoint}).run()
         assert again.hashes() == alone(name)
         assert again.losses(name) == losses_alone(name)[checkpoint.step :]
-        figures = [asdict(row) for row in again.ended[name].figures]
-        assert figures == [asdict(row) for row in session.ended[name].figures]
+        assert again.epochs(name) == session.epochs(name)[checkpoint.epoch :]
+
+
+def test_a_checkpoint_at_the_limit_of_epochs_is_as_small_as_an_early_one_and_goes_on(tmp_path: Path) -> None:
+    [most] = [one.le for one in Hyperparameters.model_fields["epochs"].metadata if hasattr(one, "le")]
+    stopping = {"metric": "train_loss", "patience": most}
+    whole, later = (submodel("mlp", submodel_spec("x", epochs=most, early_stopping=stopping)) for _ in range(2))
+    train_an_epoch(whole)
+    first_bytes = checkpoint_file.write(whole.capture(), tmp_path / "first")
+    progress, asked, per_epoch = whole._progress, whole.spec.hyperparameters.early_stopping, whole.steps_done
+    assert progress.last is not None
+    for epoch in (*range(2, 1000), most - 1):
+        progress.steps_done = epoch * per_epoch
+        progress.close_epoch(replace(progress.last, epoch=epoch, step=progress.steps_done), asked)
+    last_bytes = checkpoint_file.write(whole.capture(), tmp_path / "last")
+    assert abs(last_bytes - first_bytes) < 100, "a few digits more"
+    later.restore(checkpoint_file.read(tmp_path / "last"))
+    for one in (whole, later):
+        assert not one.finished
+        train_an_epoch(one)
+        assert one.finished and one.last is not None and one.last.epoch == most
+    assert later.last == whole.last
+    assert state_sha256(later.module.state_dict()) == state_sha256(whole.module.state_dict())
+
+
+def train_an_epoch(one: SubModel) -> None:
+    with one.world():
+        while not one.at_epoch_end:
+            one.step()
+        one.end_epoch()
 
 
 def test_a_capture_is_not_repeated_before_it_is_written_or_without_a_new_step() -> None:
@@ -176,8 +207,8 @@ def test_another_learning_rate_scales_what_is_computed_from_it() -> None:
         "x", epochs=4, learning_rate=0.005, lr_scheduler={"name": "step", "args": {"step_size": 1, "gamma": 0.5}}
     )
     again = Session([("mlp", smaller)], FirstComeFirstServed(), restored={"x": kept}).run()
-    rates = [row.learning_rate for row in again.ended["x"].figures]
-    assert rates == pytest.approx([0.05, 0.0025, 0.00125, 0.000625])
+    rates = [row.learning_rate for row in again.epochs("x")]
+    assert rates == pytest.approx([0.0025, 0.00125, 0.000625])
 
 
 def test_a_batch_in_parts_learns_nearly_the_same_and_always_the_same() -> None:

@@ -176,7 +176,7 @@ def test_a_training_that_improves_no_more_is_complete_before_its_last_epoch() ->
     data, test = data_for("cross_entropy"), data_for("cross_entropy", 20, seed=1)
     trained, reports = train(asked(epochs=9, early_stopping=STOPPING), data, test)
     end = ended(reports)
-    assert (end.event, end.cause, len(end.figures)) == (Event.COMPLETE, None, 3)
+    assert (end.event, end.cause, len(epochs_of(reports))) == (Event.COMPLETE, None, 3)
     assert end.checkpoint is not None and end.checkpoint.epoch == 3
     assert trained.bits() == train(asked(epochs=3), data, test)[0].bits()
 
@@ -189,6 +189,9 @@ def test_one_that_has_stopped_is_complete_at_once_where_it_goes_on_from_its_last
     again = Session(networks, FirstComeFirstServed(), restored={"a": end.checkpoint}).run()
     assert (again.steps, again.ended["a"].event) == (0, Event.COMPLETE)
     assert again.hashes() == first.hashes()
+    other = [("mlp", submodel_spec("a", epochs=9, early_stopping=STOPPING | {"metric": "train_loss"}))]
+    anew = Session(other, FirstComeFirstServed(), restored={"a": end.checkpoint}).run()
+    assert [row.epoch for row in anew.epochs("a")] == [4, 5, 6], "another metric is judged from its first epoch on"
 
 
 def test_patience_is_counted_over_the_end_of_an_attempt() -> None:

@@ -19,6 +19,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import placed as room
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import EpochDone, Report
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.learning import EagerLearner
 from unifiednn_core.engine.placed import NetworkPlacement, PlacedForward, placed
@@ -85,9 +86,14 @@ def parts(submodel: SubModel) -> int:
 
 
 def trained(*submodels: SubModel, policy: Any = None) -> list[tuple[str, list[Any]]]:
-    Engine(HybridModel(submodels), policy or RoundRobin(), device=CPU).run()
-    return [(state_sha256(one.module.state_dict()), [(f.train_loss, f.test_loss) for f in one.figures])
-            for one in submodels]  # fmt: skip
+    losses: dict[str, list[Any]] = {one.name: [] for one in submodels}
+
+    def take(report: Report) -> None:
+        if isinstance(report, EpochDone):
+            losses[report.submodel].append((report.figures.train_loss, report.figures.test_loss))
+
+    Engine(HybridModel(submodels), policy or RoundRobin(), device=CPU, report=take).run()
+    return [(state_sha256(one.module.state_dict()), losses[one.name]) for one in submodels]
 
 
 @pytest.mark.parametrize("name", CAPS)

@@ -1,9 +1,11 @@
 """Nothing that happens to a process loses work: a run goes on by itself, with the bits of the uninterrupted one."""
 
+import csv
 import os
 import random
 import signal
 import time
+import zipfile
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +27,10 @@ def assert_whole(product: Product, alone: Callable[..., str]) -> None:
     for name in NAMES:
         assert product.row(name).steps_done == EPOCHS[name] * STEPS_PER_EPOCH[name]
         product.lost_steps(name)
+        with zipfile.ZipFile(product.home.run(product.run_id) / "models" / f"{name}.zip") as archive:
+            rows = csv.DictReader(archive.read("metrics.csv").decode().splitlines())
+        epochs = [(int(row["epoch"]), int(row["step"])) for row in rows]
+        assert epochs == [(epoch, epoch * STEPS_PER_EPOCH[name]) for epoch in range(1, EPOCHS[name] + 1)]
     assert product.messages("defect") == []
 
 

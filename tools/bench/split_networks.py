@@ -131,7 +131,8 @@ def _trained(spec: RunSpec, folder: Path, *, memory: bool) -> dict[str, Any]:
         ready = [one for one in waiting if set(waits_for(one)) <= ended.keys()]
         Engine(HybridModel(map(made, ready)), RoundRobin(), device=_CPU, report=take).run()
         waiting = [one for one in waiting if one not in ready]
-    found: dict[str, Any] = {name: ended[name].figures[-1].test_accuracy for name in (WHOLE, SPLIT)}
+    last = {name: ended[name].checkpoint for name in (WHOLE, SPLIT)}
+    found: dict[str, Any] = {name: one and one.score for name, one in last.items()}
     found["passed_bytes"] = passed_bytes
     if memory:
         reports = check(spec, folder, Home(folder / "home").create()).submodels

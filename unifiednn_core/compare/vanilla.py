@@ -230,7 +230,7 @@ class PlainScript:
         self._techniques = _techniques(job.techniques)
         self.pipeline: PipeDream | None = None  # made with the first epoch, in the arm of that name
         self.epochs_done = self.steps_done = 0
-        self.history: list[dict[str, Any]] = []  # figures of the epochs done
+        self.best, self.bad_epochs = math.inf, 0  # of the metric of early stopping
         self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
         torch.manual_seed(job.seed)
         if job.start_from is not None:
@@ -355,14 +355,12 @@ class PlainScript:
 
     def _stops_early(self) -> bool:
         """Whether the metric has not improved within the patience."""
-        asked = self.job.early_stopping
-        if asked is None:
-            return False
-        metric, best, waited = asked["metric"], math.inf, 0
-        for row in self.history:
-            value = math.inf if row[metric] is None else -row[metric] if metric == "test_accuracy" else row[metric]
-            best, waited = (value, 0) if value < best - asked["min_delta"] else (best, waited + 1)
-        return waited >= int(asked["patience"])
+        return self.job.early_stopping is not None and self.bad_epochs >= int(self.job.early_stopping["patience"])
+
+    def _compare_with_best(self, asked: Mapping[str, Any], value: float | None) -> None:
+        value = math.inf if value is None else -value if asked["metric"] == "test_accuracy" else value
+        better = value < self.best - asked["min_delta"]
+        self.best, self.bad_epochs = (value, 0) if better else (self.best, self.bad_epochs + 1)
 
     def _end_epoch(self) -> None:
         learning_rate = float(self.optimizer.param_groups[0]["lr"]) * self._share_of_rate()
@@ -380,7 +378,8 @@ class PlainScript:
         train = {"train_loss": train_loss, "train_accuracy": train_accuracy}
         test = {"test_loss": test_loss, "test_accuracy": test_accuracy}
         figures = {"epoch": self.epochs_done, "step": self.steps_done, "learning_rate": learning_rate, **train, **test}
-        self.history.append(figures)
+        if self.job.early_stopping is not None:
+            self._compare_with_best(self.job.early_stopping, figures[self.job.early_stopping["metric"]])
         self.progress.epoch(figures)
 
     @torch.no_grad()
@@ -486,7 +485,9 @@ class PlainScript:
         self.order.rest = None if data["order"] is None else data["order"][data["cursor"] :]
         self.steps_done, self.epochs_done = begun.step, begun.epoch
         self.sums.restore(metrics["tally"], self.device)
-        self.history = list(metrics["figures"])
+        asked, seen = self.job.early_stopping, metrics["improvement"]
+        if asked is not None and seen is not None and seen["metric"] == asked["metric"]:
+            self.best, self.bad_epochs = seen["best"], seen["bad_epochs"]
 
 
 def read_network(job: ScriptJob, names: Sequence[str]) -> tuple[nn.Module, Step]:

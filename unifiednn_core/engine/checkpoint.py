@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_DEPTH = 64
 MAX_INT_BITS = 4096
 MAX_STEPS = 2**40
@@ -38,7 +38,8 @@ class Checkpoint:
       loop, whichever generator its steps draw from
     - `data`: `generator` (uint8, state of the data generator after the current order was drawn), `order` (int64
       [samples], samples of the current epoch, or None between epochs) and `cursor` (samples of it already used)
-    - `metrics`: `figures` (rows of the finished epochs) and `tally` (sums over the steps of the current epoch)
+    - `metrics`: `last` (figures of the last finished epoch), `improvement` (what early stopping has seen) and `tally`
+      (sums over the steps of the current epoch); their size does not depend on the epochs done
     """
 
     submodel: str

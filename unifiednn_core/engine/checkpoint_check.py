@@ -12,7 +12,7 @@ import re
 import struct
 import sys
 from dataclasses import fields
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds, kinds, optimizer_check
 from unifiednn_core.engine.checkpoint import Checkpoint, transient_buffers
 from unifiednn_core.engine.progress import EpochFigures, used_samples
-from unifiednn_core.spec.run import Hyperparameters
+from unifiednn_core.spec.run import EarlyStopping, Hyperparameters
 
 _MOST_LABELS = 2**62
 _PARTS = ("model", "buffers", "optimizer", "lr_scheduler", "rng", "data", "metrics")
@@ -31,6 +31,7 @@ _FACTS = ("seed", "samples", "device_type", "torch")
 _PROFILE, _KINDS = "profile", "kinds"
 _NEEDED = ("optimizer", "learning_rate", "batch_size", *_FACTS)
 _FIGURES = tuple(field.name for field in fields(EpochFigures))
+_METRICS: tuple[str, ...] = get_args(EarlyStopping.model_fields["metric"].annotation)
 _FIGURE_BOUNDS = {
     "train_loss": (-sys.float_info.max, sys.float_info.max),
     "train_accuracy": (0.0, 1.0),
@@ -100,12 +101,12 @@ def check(checkpoint: Checkpoint, module: nn.Module, hyper: Hyperparameters, sam
     if rng["cuda"] is not None:
         _check_cuda_rng(rng["cuda"], "rng.cuda")
     data = bounds.entries(state["data"], "data", ("generator", "order", "cursor"))
-    metrics = bounds.entries(state["metrics"], "metrics", ("figures", "tally"))
+    metrics = bounds.entries(state["metrics"], "metrics", ("last", "improvement", "tally"))
     _check_cpu_rng(data["generator"], "data.generator")
-    _check_figures(metrics["figures"], checkpoint)
+    begun = _check_last(metrics["last"], checkpoint)
+    _check_improvement(metrics["improvement"], checkpoint)
     _check_tally(metrics["tally"])
     inside = _steps_inside(data["order"], data["cursor"], hyper, samples)
-    begun = metrics["figures"][-1]["step"] if metrics["figures"] else 0
     bounds.whole(steps, "step", begun + inside, begun + inside)
 
 
@@ -154,21 +155,29 @@ def _steps_inside(order: object, cursor: object, hyper: Hyperparameters, samples
     return steps
 
 
-def _check_figures(rows: object, checkpoint: Checkpoint) -> None:
-    """One row for each epoch done, in order; they reach pages and charts."""
-    place = "metrics.figures"
-    if not isinstance(rows, list) or len(rows) != checkpoint.epoch:
-        raise bounds.refusal(rows, place, f"a list of {checkpoint.epoch} epochs")
-    steps = [0]
-    for index, row in enumerate(rows):
-        own = f"{place}.{index}"
-        bounds.entries(row, own, _FIGURES)
-        bounds.whole(row["epoch"], f"{own}.epoch", index + 1, index + 1)
-        steps.append(bounds.whole(row["step"], f"{own}.step", steps[-1] + 1, checkpoint.step))
-        bounds.real(row["learning_rate"], f"{own}.learning_rate", 0.0)
-        for name, (least, most) in _FIGURE_BOUNDS.items():
-            if row[name] is not None:
-                bounds.real(row[name], f"{own}.{name}", least, most, or_nan=name == "test_loss")
+def _check_last(row: object, checkpoint: Checkpoint) -> int:
+    """Return the steps up to the end of the last epoch, whose figures reach pages and charts."""
+    place, epoch = "metrics.last", checkpoint.epoch
+    if row is None and not epoch:
+        return 0
+    last = bounds.entries(row, place, _FIGURES)
+    bounds.whole(last["epoch"], f"{place}.epoch", epoch, epoch)
+    bounds.real(last["learning_rate"], f"{place}.learning_rate", 0.0)
+    for name, (least, most) in _FIGURE_BOUNDS.items():
+        if last[name] is not None:
+            bounds.real(last[name], f"{place}.{name}", least, most, or_nan=name == "test_loss")
+    return bounds.whole(last["step"], f"{place}.step", epoch, checkpoint.step)
+
+
+def _check_improvement(seen: object, checkpoint: Checkpoint) -> None:
+    place = "metrics.improvement"
+    if seen is None:
+        return
+    improvement = bounds.entries(seen, place, ("metric", "best", "bad_epochs"))
+    if improvement["metric"] not in _METRICS:
+        raise bounds.refusal(improvement["metric"], f"{place}.metric", " or ".join(_METRICS))
+    bounds.real(improvement["best"], f"{place}.best")
+    bounds.whole(improvement["bad_epochs"], f"{place}.bad_epochs", 0, checkpoint.epoch)
 
 
 def _check_tally(sums: object) -> None:

@@ -149,8 +149,8 @@ def _verified(file: Any) -> dict[str, Any]:
     if not written.isdecimal() or len(written) > 9:
         raise Unreadable(_FOREIGN)
     if int(written) != FORMAT_VERSION:
-        newer = "newer than this program" if int(written) > FORMAT_VERSION else "which no program has written"
-        raise Unreadable(f"is of version {int(written)}, {newer}, which reads version {FORMAT_VERSION}")
+        age = "newer" if int(written) > FORMAT_VERSION else "older"
+        raise Unreadable(f"is of version {int(written)}, {age} than this program, which reads version {FORMAT_VERSION}")
     text = metadata.get(_DOCUMENT, "")
     if _text_sha256(text) != metadata.get(_DOCUMENT_SHA256):
         raise Unreadable("has a document that was changed after it was written")

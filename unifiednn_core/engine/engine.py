@@ -521,7 +521,7 @@ class Engine:
         try:
             with self._stepper.watched(job):
                 self._verify_data(last_used, ending=job)
-                if submodel.spec.joins and submodel.finished and not submodel.figures:
+                if submodel.spec.joins and submodel.finished and submodel.last is None:
                     self._judge(job)
                 checkpoint = submodel.capture() if keeps and (submodel.steps_done or submodel.spec.joins) else None
         except Exception as error:  # it fails alone; the others train on
@@ -529,7 +529,7 @@ class Engine:
             if keeps:
                 event, (cause, remedy) = Event.FAIL, reasons(error)
         job.state = next_state(name, job.state, event)
-        ended = Ended(name, event, checkpoint, submodel.figures, cause, remedy, job.discarded)
+        ended = Ended(name, event, checkpoint, cause, remedy, job.discarded)
         if checkpoint is not None:
             ended = replace(ended, probes=self._probed(job))
         self._remove(job, last_used, ended)
@@ -708,7 +708,7 @@ class Engine:
             except Exception as error:
                 traceback.print_exc()
                 cause, remedy = reasons(error)
-                self._report(Ended(order.submodel, Event.FAIL, None, (), cause, remedy))
+                self._report(Ended(order.submodel, Event.FAIL, None, cause, remedy))
                 declined = f"{name_of_key(order.submodel)} could not join: {cause}"
         self._answer(order.id, declined=declined)
 

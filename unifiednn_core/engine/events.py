@@ -124,13 +124,14 @@ class Ended:
     event: Event
     checkpoint: Checkpoint | None
     """Its last state; None if it failed, was discarded or never trained."""
-    figures: tuple[EpochFigures, ...] = ()
     cause: str | None = None
     remedy: str | None = None
     discarded: bool = False
     """Whether a person asked to keep nothing."""
     probes: Probes | None = None
     """What it makes of a few samples, for the certificate of its file; None without a checkpoint."""
+    figures: tuple[EpochFigures, ...] = ()
+    """Those of all its epochs, which `notebook.train` adds."""
 
     @property
     def state_dict(self) -> Mapping[str, Tensor] | None:

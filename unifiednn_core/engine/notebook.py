@@ -1,7 +1,9 @@
 """Training plain networks on plain tensors as one hybrid, from a notebook or a script: no files, store or worker."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -12,8 +14,9 @@ from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.data.datasets import Dataset, as_targets
 from unifiednn_core.engine.device import resolve
 from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import DataChanged, Ended, Report
+from unifiednn_core.engine.events import DataChanged, Ended, EpochDone, Report
 from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.resident_data import Lease, ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
@@ -78,10 +81,13 @@ def train(
     if not devices:
         return {}
     ends: dict[str, Ended] = {}
+    epochs: dict[str, list[EpochFigures]] = defaultdict(list)
 
     def take(happened: Report) -> None:
-        if isinstance(happened, Ended):
-            ends[happened.submodel] = happened
+        if isinstance(happened, EpochDone):
+            epochs[happened.submodel].append(happened.figures)
+        elif isinstance(happened, Ended):
+            ends[happened.submodel] = happened = replace(happened, figures=tuple(epochs[happened.submodel]))
         elif isinstance(happened, DataChanged):
             warnings.warn(str(DamagedData(happened.submodel, happened.data)), RuntimeWarning, stacklevel=2)
         report(happened)

@@ -1,8 +1,11 @@
-"""Progress of a sub-model: its data order, its cursor, the figures of its epochs, and early stopping."""
+"""Progress of a sub-model: its data order, its cursor, the figures of its last epoch, and early stopping.
+
+What is kept does not grow with the epochs: `EpochDone` tells the figures of each, and the store has them.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +26,17 @@ class EpochFigures:
     train_accuracy: float | None
     test_loss: float | None
     test_accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What early stopping has seen of a metric."""
+
+    metric: str
+    best: float = math.inf
+    """Its best value; of an accuracy its negative, so that less is better."""
+    bad_epochs: int = 0
+    """Epochs since then."""
 
 
 @dataclass(slots=True)
@@ -85,7 +99,10 @@ class Progress:
     """Places in `order` of the samples of the current step."""
     epochs_done: int = 0
     steps_done: int = 0
-    figures: list[EpochFigures] = field(default_factory=list)
+    last: EpochFigures | None = None
+    """Figures of the last finished epoch."""
+    improvement: Improvement | None = None
+    """None without early stopping, and before the first epoch."""
     tally: Tally = field(default_factory=Tally)
     _placed: Tensor | None = None
     """`order` on the device."""
@@ -124,11 +141,11 @@ class Progress:
         """The order of the current epoch on the device, once a step has used it."""
         return self._placed
 
-    def close_epoch(self, figures: EpochFigures) -> None:
+    def close_epoch(self, figures: EpochFigures, stopping: EarlyStopping | None) -> None:
         """Count an epoch as done."""
         self.order, self._placed, self.cursor = None, None, 0
-        self.epochs_done = figures.epoch
-        self.figures.append(figures)
+        self.epochs_done, self.last = figures.epoch, figures
+        self.improvement = None if stopping is None else _improved(stopping, self.improvement, figures)
 
     def move(self, device: torch.device) -> None:
         """Move everything that a step reads to a device."""
@@ -140,21 +157,25 @@ class Progress:
         return {"generator": self.generator.get_state(), "order": tree_to_cpu(self.order), "cursor": self.cursor}
 
     def metrics_state(self) -> dict[str, Any]:
-        """Host copy of the finished epochs and the sums of the current one."""
-        return {"figures": [asdict(row) for row in self.figures], "tally": self.tally.state()}
+        """Host copy of the last epoch, of what early stopping has seen, and of the sums of the current epoch."""
+        last = None if self.last is None else asdict(self.last)
+        seen = None if self.improvement is None else asdict(self.improvement)
+        return {"last": last, "improvement": seen, "tally": self.tally.state()}
 
     @classmethod
     def of_state(cls, step: int, epoch: int, data: Mapping[str, Any], metrics: Mapping[str, Any]) -> "Progress":
         """Restore what `data_state` and `metrics_state` returned, on the host."""
         generator = torch.Generator()
         generator.set_state(data["generator"])
+        last, seen = metrics["last"], metrics["improvement"]
         return cls(
             generator=generator,
             order=tree_to_cpu(data["order"]),
             cursor=data["cursor"],
             epochs_done=epoch,
             steps_done=step,
-            figures=[EpochFigures(**row) for row in metrics["figures"]],
+            last=None if last is None else EpochFigures(**last),
+            improvement=None if seen is None else Improvement(**seen),
             tally=Tally(**tree_to_cpu(metrics["tally"])),
         )
 
@@ -165,25 +186,28 @@ def used_samples(samples: int, hyperparameters: Hyperparameters) -> int:
     return samples // size * size if hyperparameters.drop_last else samples
 
 
-def stops_early(asked: EarlyStopping | None, figures: Sequence[EpochFigures]) -> bool:
-    """Whether early stopping ends the training after these epochs; a missing or NaN value is no improvement."""
-    if asked is None:
-        return False
-    sign = -1 if asked.metric == "test_accuracy" else 1
-    best, since = math.inf, 0
-    for row in figures:
-        value: float | None = getattr(row, asked.metric)
-        loss = math.inf if value is None else sign * value
-        best, since = (loss, 0) if loss < best - asked.min_delta else (best, since + 1)
-    return since >= asked.patience
+def stops_early(asked: EarlyStopping | None, seen: Improvement | None) -> bool:
+    """Whether early stopping ends the training now."""
+    return asked is not None and _counts(asked, seen).bad_epochs >= asked.patience
 
 
-def score_of(figures: Sequence[EpochFigures]) -> float | None:
+def _improved(asked: EarlyStopping, seen: Improvement | None, figures: EpochFigures) -> Improvement:
+    """What early stopping has seen after one more epoch; a missing or NaN value is no improvement."""
+    known, value = _counts(asked, seen), getattr(figures, asked.metric)
+    loss = math.inf if value is None else -value if asked.metric == "test_accuracy" else value
+    if loss < known.best - asked.min_delta:
+        return Improvement(asked.metric, loss)
+    return replace(known, bad_epochs=known.bad_epochs + 1)
+
+
+def _counts(asked: EarlyStopping, seen: Improvement | None) -> Improvement:
+    """What counts of what was seen: nothing of another metric, which a training that started elsewhere may have had."""
+    return seen if seen is not None and seen.metric == asked.metric else Improvement(asked.metric)
+
+
+def score_of(last: EpochFigures | None) -> float | None:
     """Rank for the best checkpoint: test accuracy, else minus the loss, of the last finished epoch."""
-    if not figures:
-        return None
-    last = figures[-1]
-    if last.test_accuracy is not None:
-        return last.test_accuracy
+    if last is None or last.test_accuracy is not None:
+        return None if last is None else last.test_accuracy
     loss = last.test_loss if last.test_loss is not None else last.train_loss
     return None if loss is None else -loss

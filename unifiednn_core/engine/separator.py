@@ -9,10 +9,11 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -55,14 +56,15 @@ def separate(
     state_dict: Mapping[str, Tensor],
     *,
     spec: Mapping[str, object],
-    figures: Sequence[EpochFigures],
+    figures: Iterable[Any],
     folder: Path,
     probes: Probes | None = None,
     ships_probes: bool = True,
 ) -> Separated:
     """Write `folder/NAME.zip` and next to it the model file itself; `name` is the plain one, of the spec.
 
-    `state_dict` holds host copies under the submitted network's own keys. Raises `SeparationFailed` if the disk refuses
+    `state_dict` holds host copies under the submitted network's own keys, `figures` one row for each epoch with what
+    `EpochFigures` has. Raises `SeparationFailed` if the disk refuses
     the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind. The probes are kept
     beside the zip as `NAME.probes.safetensors`, and with `ships_probes` inside it, too.
     """
@@ -81,9 +83,9 @@ def separate(
         (work / "spec.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
         (work / "load.py").write_text(delivery.load_script + _OWN_CODE, encoding="utf-8")
         with (work / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(EpochFigures)])
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in figures)
+            writer, columns = csv.writer(file), [field.name for field in fields(EpochFigures)]
+            writer.writerow(columns)
+            writer.writerows([getattr(row, name) for name in columns] for row in figures)
         if probes is not None:
             probes.write(work / PROBES, digest)
         archive, model_path = folder / f"{name}.zip", folder / delivery.files[0].name

@@ -183,9 +183,9 @@ class SubModel:
         return self._stopped or self.epochs_done >= self.epochs
 
     @property
-    def figures(self) -> tuple[EpochFigures, ...]:
-        """Figures of the finished epochs."""
-        return tuple(self._progress.figures)
+    def last(self) -> EpochFigures | None:
+        """Figures of the last finished epoch; None before the first."""
+        return self._progress.last
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -313,15 +313,15 @@ class SubModel:
         )
         judged = train_loss if test_loss is None else test_loss
         optimizers.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
-        progress.close_epoch(figures)
-        self._stopped = stops_early(hyperparameters.early_stopping, self.figures)
+        progress.close_epoch(figures, hyperparameters.early_stopping)
+        self._stopped = stops_early(hyperparameters.early_stopping, progress.improvement)
         return figures
 
     def evaluate_joined(self) -> EpochFigures:
         """Evaluate a network that was joined of its parts and does not train, inside `world`; its epoch is 0."""
         test_loss, test_accuracy = self._evaluate(lambda: None)
         figures = EpochFigures(0, 0, self._hyperparameters.learning_rate, None, None, test_loss, test_accuracy)
-        self._progress.figures.append(figures)
+        self._progress.last = figures
         return figures
 
     def probe(self) -> Probes:
@@ -371,7 +371,7 @@ class SubModel:
             submodel=self.name,
             step=self.steps_done,
             epoch=self.epochs_done,
-            score=score_of(self.figures),
+            score=score_of(self.last),
             recipe=recipe | {"torch": torch.__version__, "kinds": [kind.row for kind in self.kinds]},
             state=state,
         )
@@ -394,7 +394,7 @@ class SubModel:
         if self.lr_scheduler is not None:
             optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
-        self._stopped = stops_early(self._hyperparameters.early_stopping, self.figures)
+        self._stopped = stops_early(self._hyperparameters.early_stopping, self._progress.improvement)
         if self._eager.scaler is not None and "scaler" in state:
             self._eager.scaler.load_state_dict(state["scaler"])
         self.is_fast, self._earlier_kinds = written.fast or self.is_fast, written.kinds

@@ -62,9 +62,9 @@ class Ingredients:
         columns: dict[str, Any] = {"steps_done": 0, "epochs_done": 0, **dict.fromkeys(SHOWN_FIGURES)}
         progress, path = self.progress, self.checkpoint
         if progress is not None:
-            last = progress.state["metrics"]["figures"][-1:]
+            last = progress.state["metrics"]["last"] or columns
             columns |= {"steps_done": progress.step, "epochs_done": progress.epoch}
-            columns |= {name: row[name] for row in last for name in SHOWN_FIGURES}
+            columns |= {name: last[name] for name in SHOWN_FIGURES}
             if path is not None and self.counts:  # a worker that was killed after the rename has not recorded it
                 size_bytes = path.stat().st_size
                 columns |= {"checkpoint": path.name, "checkpoint_step": progress.step, "checkpoint_bytes": size_bytes}

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from glob import escape
@@ -18,6 +18,7 @@ from unifiednn_core.engine.events import Ended
 from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.store.telemetry import EpochPoint
 
 TRIES = 120
 RETRY_S = 5.0
@@ -55,16 +56,17 @@ class Exporter:
         folder_of: Callable[[str], Path],
         definitions: Mapping[str, Definition],
         spec_of: Callable[[str], Mapping[str, object]],
+        epochs_of: Callable[[str], Iterable[EpochPoint]],
         report: Callable[[Exported | ExportDelayed], object],
         ships_probes: Callable[[str], bool] = lambda name: True,
         keep: Callable[[str, Separated], Mapping[str, str] | None] = lambda name, separated: None,
     ):
-        """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec.
+        """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec, `epochs_of` reads its epochs.
 
         `ships_probes` says whether samples of its data may be in the file that people download. `keep` has the files
         kept for other hosts and returns their keys; it raises `SeparationFailed` where that does not work now.
         """
-        self._keep = keep
+        self._keep, self._epochs_of = keep, epochs_of
         self._ships_probes = ships_probes
         self._folder_of, self._definitions, self._spec_of, self._report = folder_of, definitions, spec_of, report
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
@@ -110,7 +112,7 @@ class Exporter:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
                     definition, folder, plain = self._definitions[name], self._folder_of(name), name_of_key(name)
                     found = found or separate(
-                        plain, definition, weights, spec=spec, figures=ended.figures, folder=folder,
+                        plain, definition, weights, spec=spec, figures=self._epochs_of(name), folder=folder,
                         probes=ended.probes, ships_probes=self._ships_probes(name),
                     )  # fmt: skip
                     self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))

@@ -131,7 +131,13 @@ class Reporter:
             lambda name, said: self.report(ExportDelayed(name, said)),
         )  # fmt: skip
         self.exporter = Exporter(
-            self._models_of, bench.definitions, self._spec_of, self.report, self._ships_probes, self._keep_model
+            self._models_of,
+            bench.definitions,
+            self._spec_of,
+            lambda key: store.telemetry.epochs(*self._address(key)),
+            self.report,
+            self._ships_probes,
+            self._keep_model,
         )
 
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:

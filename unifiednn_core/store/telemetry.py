@@ -1,7 +1,7 @@
 """Reports of workers: metrics, turns, memory, progress. Workers write them in batches; pages read them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -220,6 +220,15 @@ class Telemetry:
                 events=session.scalars(events).all()[::-1],
                 marks=session.scalars(marks).all()[::-1],
             )
+
+    def epochs(self, run_id: str, submodel: str) -> Iterator[EpochPoint]:
+        """Epochs of a sub-model that no later attempt repeated, in order; read a few at a time."""
+        with self._database.read() as session:
+            void_after = _void_after(session, run_id)
+            asked = _epochs(session, run_id, None).where(EpochRow.submodel == submodel).order_by(EpochRow.epoch)
+            for epoch in map(EpochPoint._make, session.execute(asked.execution_options(yield_per=_CHUNK))):
+                if epoch.step <= void_after.get((submodel, epoch.attempt), math.inf):
+                    yield epoch
 
     def of_hybrid(self, hybrid_id: str, memory_source: str | None, *, last_turns: int) -> HybridHistory:
         """Memory of a hybrid, and the newest turns of all sub-models in it, also of those that have left it."""

@@ -124,6 +124,10 @@ def newer(header: dict[str, Any], raw: bytearray) -> None:
     header["__metadata__"]["unifiednn_checkpoint"] = str(FORMAT_VERSION + 1)
 
 
+def older(header: dict[str, Any], raw: bytearray) -> None:
+    header["__metadata__"]["unifiednn_checkpoint"] = str(FORMAT_VERSION - 1)
+
+
 def redocument(header: dict[str, Any], raw: bytearray) -> None:
     text = header["__metadata__"]["document"]
     header["__metadata__"]["document"] = text.replace('"step":7', '"step":8')
@@ -151,6 +155,7 @@ def huge(header: dict[str, Any], raw: bytearray) -> None:
         (retype, r"has a tensor 'model\.w' that was changed"),
         (reshape, r"has a tensor 'model\.w' that was changed"),
         (newer, rf"is of version {FORMAT_VERSION + 1}, newer .* reads version {FORMAT_VERSION}"),
+        (older, rf"is of version {FORMAT_VERSION - 1}, older .* reads version {FORMAT_VERSION}"),
         (redocument, "has a document that was changed"),
         (overlap, r"damaged \(invalid offset"),
         (claim, r"damaged \(invalid shape"),

@@ -94,6 +94,9 @@ def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
     assert store.runs.get("r")[1][0].steps_done == 1
 
 
+FIGURES = {"learning_rate": 0.1, "train_loss": 1.0, "train_accuracy": None, "test_loss": None, "test_accuracy": None}
+
+
 def test_a_batch_whose_commit_failed_can_be_written_again(store: Store) -> None:
     add_run(store, "r")
     batch = TelemetryRows(
@@ -130,7 +133,8 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
              "accuracy": None}
             for s in steps
         ]  # fmt: skip
-        store.telemetry.write("r", TelemetryRows(steps=rows, submodels={"a": {"steps_done": steps[-1]}}))
+        epochs = [{"submodel": "a", "attempt": attempt, "epoch": s, "step": s, **FIGURES} for s in steps]
+        store.telemetry.write("r", TelemetryRows(steps=rows, epochs=epochs, submodels={"a": {"steps_done": steps[-1]}}))
 
     assert store.workers.begin("r", {"a": columns}) == {"a": 1}
     trained(1, range(1, 8))
@@ -143,6 +147,9 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
         *((step, 1) for step in range(1, 5)),
         *((step, 3) for step in range(5, 11)),
     ]
+    epochs = list(store.telemetry.epochs("r", "a"))
+    assert [row[1:4] for row in epochs] == [(point.attempt, point.step, point.step) for point in history.steps["a"]]
+    assert epochs == history.epochs["a"]
     assert [(point.step, point.attempt) for point in history.lost_steps["a"]] == [
         *((step, 1) for step in range(5, 8)),
         *((step, 2) for step in range(6, 9)),
@@ -175,8 +182,7 @@ def test_of_many_epochs_a_page_reads_few_that_stay_and_the_last_one(store: Store
     shown = []
     for now in (done - 1, done):
         rows = [
-            {"submodel": name, "attempt": 1, "epoch": epoch, "step": epoch, "learning_rate": 0.1, "train_loss": 1.0,
-             "train_accuracy": None, "test_loss": None, "test_accuracy": None}
+            {"submodel": name, "attempt": 1, "epoch": epoch, "step": epoch, **FIGURES}
             for name, last in (("a", now), ("b", 3)) for epoch in range(1 if now < done else last, last + 1)
             if now < done or name == "a"
         ]  # fmt: skip
