@@ -668,8 +668,8 @@ class Engine:
                 self._roster.reorder(names)
                 self._answer(order.id)
             case SetPriority() | SetEpochs() | SetDeadline() | SetDevices():
-                job = self._roster.jobs.get(order.submodel)
-                self._answer(order.id, job, declined=adjust(job, order))
+                found = self._roster.jobs.get(order.submodel)
+                self._answer(order.id, found, declined=adjust(found, order))
 
     def _order_one(self, job: Job, event: Event, command_id: int | None) -> None:
         match event:

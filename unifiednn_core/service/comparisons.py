@@ -100,7 +100,7 @@ class ComparisonService:
         """The comparison of a run as one HTML page that needs no network."""
         found = self._comparison(run_id)
         arms = (found.hybrid, *found.baselines.values())
-        views = {arm.mode: self._reader.view(arm.run_ids[-1], None) for arm in arms}
+        views = {arm.mode: self._reader.view(arm.run_ids[-1], None, None) for arm in arms}
         return html.render(found, views, plotly_js().read_text(encoding="utf-8"))
 
     @permission(Role.VIEWER, audited=False)

@@ -77,17 +77,22 @@ class RunReader:
         """What the filters of the list can choose."""
         return self._store.run_lists.choices(self._actor.id if self._actor.sees_only_own else None)
 
-    def view(self, run_id: str, last_slices: int | None = SHOWN_TURNS, within_s: float = 0.0) -> RunView:
-        """One run with its curves, events and newest slices, at most so old; None takes all slices and epochs."""
-        key = ("run", run_id, last_slices)
-        rows, view = self._recent.within(within_s, key, lambda: self._view(run_id, last_slices))
+    def view(
+        self,
+        run_id: str,
+        last_slices: int | None = SHOWN_TURNS,
+        most_epochs: int | None = SHOWN_EPOCHS,
+        within_s: float = 0.0,
+    ) -> RunView:
+        """One run with its curves, events and newest slices, at most so old; None takes all slices or epochs."""
+        key = ("run", run_id, last_slices, most_epochs)
+        rows, view = self._recent.within(within_s, key, lambda: self._view(run_id, last_slices, most_epochs))
         return self._seen([rows], [view])[0]
 
-    def _view(self, run_id: str, last_slices: int | None) -> tuple[Rows, RunView]:
+    def _view(self, run_id: str, last_slices: int | None, most_epochs: int | None) -> tuple[Rows, RunView]:
         """The rows of a run and its view, as one who may see everything sees it."""
         run, parts = self._store.runs.get(run_id)
         source = None if run.hybrid is None else run.hybrid.memory_source
-        most_epochs = None if last_slices is None else SHOWN_EPOCHS
         history = self._store.telemetry.history(run_id, source, last_slices=last_slices, most_epochs=most_epochs)
         commands = self._store.commands.open(run_id)
         attempts, now_s = self._store.telemetry.attempts([run_id])[run_id], self._clock.utc_s()

@@ -316,7 +316,7 @@ class RunService:
     @permission(Role.SUBMITTER, Own.SHARE)
     def metrics_csv(self, run_id: str) -> str:
         """Every point of every curve of a run, as CSV text."""
-        return metrics_csv(self._reader.view(run_id, last_slices=None))
+        return metrics_csv(self._reader.view(run_id, last_slices=0, most_epochs=None))
 
     @permission(Role.SUBMITTER, Own.SHARE)
     def spec_document(self, run_id: str) -> dict[str, object]:
