@@ -208,6 +208,7 @@ def test_policies_and_notes_cannot_become_markup(open_page, service):
     assert "<img" not in html_of(open_page("run", run="r-live"))
 
 
-def test_a_peak_above_the_prediction_is_told(open_page, service):
-    service.listed[:] = [replace(LIVE, prediction=prediction(), peak_memory_bytes=460 * MIB)]
-    assert "forecast exceeded" in text_of(open_page("run", run="r-live"))
+def test_a_peak_is_told_from_one_and_a_half_times_the_prediction_on(open_page, service):
+    for peak_mib, told in ((617, False), (618, True)):  # 412 are predicted
+        service.listed[:] = [replace(LIVE, prediction=prediction(), peak_memory_bytes=peak_mib * MIB)]
+        assert ("forecast exceeded" in text_of(open_page("run", run="r-live"))) is told

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from unifiednn_core.base.units import NOT_AVAILABLE, duration_text, memory_text
+from unifiednn_core.base.units import NOT_AVAILABLE, duration_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.spec.run import ALL_BASELINES
@@ -69,6 +69,8 @@ ADD_HELP = "It joins the hybrid while the others train; the policy decides when 
 NO_ESTIMATE = "no estimate yet"
 ESTIMATING = "estimating…"
 STALE_AFTER_S = 10.0
+EXCEEDED = 1.5
+"""A peak of so many times the prediction is told as exceeding it."""
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
 
@@ -266,11 +268,9 @@ def source_text(source: str | None) -> str:
 
 
 def peak_exceeds(view: RunView) -> bool:
-    """Whether a run needed more memory than was predicted, as far as the texts of both figures differ."""
+    """Whether a run needed so much more memory than was predicted that people should look."""
     peak_bytes, prediction = view.peak_memory_bytes, view.prediction
-    if peak_bytes is None or prediction is None or peak_bytes <= prediction.peak_bytes:
-        return False
-    return memory_text(peak_bytes) != memory_text(prediction.peak_bytes)
+    return peak_bytes is not None and prediction is not None and peak_bytes >= EXCEEDED * prediction.peak_bytes
 
 
 def accuracy_text(accuracy: float | None) -> str:
