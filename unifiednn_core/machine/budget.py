@@ -55,4 +55,5 @@ def _of_gpu(index: int) -> Budget:
         memory = pynvml.nvmlDeviceGetMemoryInfo(gpu_handle(index))
     except pynvml.NVMLError:
         return UNKNOWN
-    return Budget(int(memory.total), int(memory.free))
+    total_bytes, free_bytes = int(memory.total), int(memory.free)
+    return Budget(total_bytes, free_bytes if 0 <= free_bytes <= total_bytes else None)  # some drivers wrap it

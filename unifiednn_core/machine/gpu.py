@@ -13,6 +13,8 @@ import pynvml
 
 _GROWN_BYTES = 64 * 2**20  # less than any CUDA context, more than what desktop windows take and return
 _LONGEST_GAP_S = 5.0  # a longer gap between two samples says nothing about the GPU
+# What no card has: drivers that wrap their counters report far more (2**64 - x, 0xFFFFFFFF).
+_MOST_BYTES, _MOST_MW, _MOST_MJ, _MOST_C = 2**50, 20_000_000, 2**56, 200
 
 NVML_PROCESS, NVML_DEVICE = "NVML process", "NVML device"
 ABSENT = "NVML cannot be used here ({error}): memory, utilisation and power of the GPU are not available."
@@ -24,6 +26,7 @@ NO_SIZES = f"The driver reports no memory by process (N/A): {_WHOLE}"
 SHARED = "Utilisation, power and energy are those of the whole GPU, which other processes use too."
 PARTITIONED = "The GPU is partitioned (MIG): utilisation, power and energy are not those of this partition alone."
 MISSING = "NVML cannot tell {what} of this GPU ({error})."
+IMPOSSIBLE = "The driver reports an impossible figure for {what} of this GPU, which is not available therefore."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class GpuSampler:
         self._nvml, self._proc, self._lock = nvml, proc, threading.Lock()
         self._handle: Any = None
         self._first_device_bytes: int | None = None
+        self._most_bytes = _MOST_BYTES
         problem = ABSENT
         try:
             nvml.nvmlInit()
@@ -90,6 +94,9 @@ class GpuSampler:
             self._fixed_notes = [problem.format(error=_text(error))]
         else:
             self._fixed_notes = [PARTITIONED] if self._is_partitioned() else []
+            with contextlib.suppress(Exception):
+                total_bytes = int(self._memory().total)  # 0 where the GPU has the memory of the host
+                self._most_bytes = total_bytes if 0 < total_bytes < _MOST_BYTES else _MOST_BYTES
 
     def read(self, pids: Iterable[int]) -> GpuReading:
         """Figures of this instant, for these processes together and for all processes."""
@@ -106,13 +113,14 @@ class GpuSampler:
     def temperature_c(self) -> float | None:
         """Of the chip; None if NVML cannot tell."""
         with self._lock, contextlib.suppress(Exception):  # no sensor, or the card is gone
-            return float(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU))
+            found = float(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU))
+            return found if abs(found) < _MOST_C else None
         return None
 
     def processes(self) -> dict[int, int | None]:
         """Bytes of each process that holds memory, by PID as NVML names it; empty if it lists none."""
         with self._lock, contextlib.suppress(Exception):
-            return self._listed()
+            return self._possible(self._listed())
         return {}
 
     # -- inside
@@ -128,25 +136,41 @@ class GpuSampler:
                 notes.append(MISSING.format(what=what, error=_text(error)))
                 return None
 
+        def possible(what: str, value: int | None, most: int) -> int | None:
+            """The value; one that cannot be becomes a note, and None."""
+            if _can_be(value, most):
+                return value
+            notes.append(IMPOSSIBLE.format(what=what))
+            return None
+
         memory = ask("its memory", self._memory)
-        used = None if memory is None else int(memory.used)
+        total = None if memory is None else possible("memory", int(memory.total), _MOST_BYTES)
+        used = None if memory is None else possible("memory in use", int(memory.used), self._most_bytes)
         if self._first_device_bytes is None:
             self._first_device_bytes = used
         listed = ask("memory by process", self._listed)
         rates = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        power_mw = ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        energy_mj = ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        power_mw = possible("power", ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle)), _MOST_MW)
+        energy_mj = possible(
+            "energy", ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle)), _MOST_MJ
+        )
+        percent = None if rates is None else possible("utilisation", rates.gpu, 100)  # `rates.memory` is the bus
         own_bytes, others_bytes = None, None
         if listed is not None:
-            own_bytes, others_bytes = self._told_apart(listed, pids, used, notes)
+            sizes = self._possible(listed)
+            own_bytes, others_bytes = self._told_apart(sizes, pids, used, notes)
+            if sizes != listed:
+                notes.append(IMPOSSIBLE.format(what="memory by process"))
+            own_bytes = possible("memory by process", own_bytes, self._most_bytes)
+            others_bytes = possible("memory by process", others_bytes, self._most_bytes)
         return GpuReading(
             process_bytes=own_bytes,
             device_bytes=used,
             others_bytes=others_bytes,
-            utilisation=None if rates is None else rates.gpu / 100,  # `rates.memory` is the bus, not the space
+            utilisation=None if percent is None else percent / 100,
             power_w=None if power_mw is None else power_mw * 1e-3,
             notes=tuple(notes),
-            total_bytes=None if memory is None else int(memory.total),
+            total_bytes=total or None,
             energy_j=None if energy_mj is None else energy_mj * 1e-3,
         )
 
@@ -175,6 +199,10 @@ class GpuSampler:
             size_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
             sizes[process.pid] = size_bytes if size_bytes is not None else sizes.get(process.pid)
         return sizes
+
+    def _possible(self, listed: dict[int, int | None]) -> dict[int, int | None]:
+        """Bytes by process; None for more than the card has."""
+        return {pid: size if _can_be(size, self._most_bytes) else None for pid, size in listed.items()}
 
     def _told_apart(
         self, listed: dict[int, int | None], pids: frozenset[int], used: int | None, notes: list[str]
@@ -218,6 +246,11 @@ def _visible() -> list[str] | None:
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [] if text is None else [name.strip() for name in text.split(",")]
     return None if text is None else list(takewhile(lambda name: name not in ("", "-1"), names))
+
+
+def _can_be(value: int | None, most: int) -> bool:
+    """Whether a figure of the driver is one that the card can have, or none."""
+    return value is None or 0 <= value <= most
 
 
 def _text(error: Exception) -> str:

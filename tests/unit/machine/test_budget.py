@@ -2,6 +2,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
+import pynvml
 import pytest
 
 from tests.unit.machine.nvml import Nvml
@@ -51,6 +52,13 @@ def test_a_limit_above_the_machine_is_none(container: Path) -> None:
 def test_a_card_that_cannot_be_asked_is_unknown() -> None:
     if gpu_count() == 0:
         assert budget_of("cuda:0") == UNKNOWN
+
+
+def test_a_card_never_has_more_free_memory_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total=GIB, free=2**64 - 5)
+    for name, answer in (("Init", None), ("DeviceGetHandleByIndex", "card"), ("DeviceGetMemoryInfo", memory)):
+        monkeypatch.setattr(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
+    assert budget_of("cuda:0") == Budget(GIB, None)
 
 
 def test_a_logical_device_has_its_share_and_never_more_than_is_free(

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -116,6 +117,46 @@ def test_a_question_that_fails_costs_its_own_figure_alone(function: str, field: 
     assert sum("NVML cannot tell" in note for note in reading.notes) == 1
     others = {"device_bytes", "process_bytes", "utilisation", "power_w", "energy_j"} - {field}
     assert {name: getattr(reading, name) for name in others} == {name: getattr(whole, name) for name in others}
+
+
+@pytest.mark.parametrize("size", [2**64 - 1_843_956, 2001 * MIB])
+def test_a_process_has_no_more_than_the_card(size: int) -> None:
+    own, other = read(Nvml(processes=[(OWN, size)])), read(Nvml(processes=[(OWN, 500 * MIB), (OTHER, size)]))
+    note = samplers_gpu.IMPOSSIBLE.format(what="memory by process")
+    assert (own.process_bytes, own.device_bytes, own.notes) == (None, 900 * MIB, (samplers_gpu.NO_SIZES, note))
+    assert (other.process_bytes, other.others_bytes) == (500 * MIB, None) and note in other.notes
+    assert GpuSampler(0, nvml=Nvml(processes=[(OWN, size)])).processes() == {OWN: None}
+    several = GpuSampler(0, nvml=Nvml(processes=[(OWN, 1500 * MIB), (OTHER, 1500 * MIB)])).read([OWN, OTHER])
+    assert (several.process_bytes, several.notes) == (None, (note,)), "nor do several together"
+
+
+@pytest.mark.parametrize(
+    ("function", "answer", "field", "what"),
+    [
+        (
+            "nvmlDeviceGetMemoryInfo",
+            SimpleNamespace(used=2**64 - 2**20, total=2000 * MIB),
+            "device_bytes",
+            "memory in use",
+        ),
+        ("nvmlDeviceGetMemoryInfo", SimpleNamespace(used=9, total=2**64 - 1), "total_bytes", "memory"),
+        ("nvmlDeviceGetUtilizationRates", SimpleNamespace(gpu=0xFFFFFFFF), "utilisation", "utilisation"),
+        ("nvmlDeviceGetPowerUsage", 0xFFFFFFFF, "power_w", "power"),
+        ("nvmlDeviceGetTotalEnergyConsumption", 2**64 - 1, "energy_j", "energy"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_not_available(function: str, answer: object, field: str, what: str) -> None:
+    nvml = Nvml(processes=[(OWN, 500 * MIB)])
+    setattr(nvml, function, lambda *_, **__: answer)
+    reading = read(nvml)
+    assert (getattr(reading, field), reading.process_bytes) == (None, 500 * MIB)
+    assert reading.notes == (samplers_gpu.IMPOSSIBLE.format(what=what),)
+
+
+def test_a_temperature_that_cannot_be_is_not_available() -> None:
+    nvml = Nvml()
+    nvml.nvmlDeviceGetTemperature = lambda *_: 0xFFFFFFFF  # type: ignore[method-assign]
+    assert (GpuSampler(0, nvml=nvml).temperature_c(), GpuSampler(0, nvml=Nvml()).temperature_c()) == (None, 61.0)
 
 
 @pytest.mark.parametrize(
