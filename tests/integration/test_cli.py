@@ -19,6 +19,7 @@ from tools.bench.scale_home import Size, fill, run_id
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import terminal
+from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CheckProgress
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.spec.run_query import NEWEST_ROWS
@@ -128,13 +129,23 @@ def test_bad_input_is_told_with_field_and_remedy(
     assert json.loads(unifiednn(home, "runs", "--json").stdout) == []
 
 
-def test_a_missing_file_is_told_with_the_field_that_names_it(home: Home, short_demo: Path) -> None:
+@pytest.mark.parametrize("command", ["check", "train"])
+def test_what_needs_no_file_is_told_before_any_file_is_opened(
+    home: Home, short_demo: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "check", lambda *asked: pytest.fail("the process that opens files was asked"))
     document = json.loads(short_demo.read_text())
+    document |= {"device": "cuda:97", "policy": {"name": "nobody"}}
     document["submodels"][1]["train_data"] = "nowhere.pt"
+    document["submodels"][2]["test_data"] = "a-folder"
+    (short_demo.parent / "a-folder").mkdir()
     short_demo.write_text(json.dumps(document))
-    done = unifiednn(home, "train", str(short_demo))
-    assert done.returncode == 2
-    assert "submodels.resnet.train_data" in done.stderr
+    done = unifiednn(home, command, str(short_demo), "--json")
+    found = [finding["field"] for finding in json.loads(done.stdout)["findings"]]
+    assert (done.returncode, found) == (
+        2,
+        ["policy.name", "device", "submodels.resnet.train_data", "submodels.transformer.test_data"],
+    )
 
 
 def test_inspect_describes_a_file_without_running_it(home: Home, samples: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed
 from unifiednn_core.preflight.kept import kept
-from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, files_of, place_of
+from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, existing, files_of, reading
 from unifiednn_core.preflight.measure import measure
 from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
 from unifiednn_core.preflight.place_check import check_placement, need_of_each, placement_doubts
@@ -124,17 +124,11 @@ class _Files:
     def resolve(self, written: str) -> ResolvedFile:
         """Find a file; raises `BadInput` if it is missing."""
         if written not in self.resolved:
-            path = place_of(written, self.base, self.home)
-            try:
-                if not path.is_file():
-                    raise FileNotFoundError(2, "there is no such file")
+            path = existing(written, self.base, self.home)
+            with reading(written, self.base):
                 self.resolved[written] = ResolvedFile(
                     path=path, sha256=file_sha256(path), size_bytes=path.stat().st_size, filename=Path(written).name
                 )
-            except (OSError, ValueError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "the name is not a path"
-                message, remedy = f"'{written[:200]}' cannot be read: {reason}.", f"Paths are relative to {self.base}."
-                raise BadInput.of("File not found", field=written, message=message, remedy=remedy) from None
         return self.resolved[written]
 
     def definition(self, submodel: SubModelSpec) -> Definition:

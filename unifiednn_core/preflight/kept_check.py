@@ -4,16 +4,19 @@ A report follows from the spec, the bytes of its files, the machine with its ver
 by itself, such as free space and the memory measured since, is not kept: it is found out again.
 """
 
+import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unifiednn_core.base.errors import Finding
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.base.visible import visible
 from unifiednn_core.machine.budget import budget_of, slot
 from unifiednn_core.preflight.kept import kept, known
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
@@ -39,6 +42,28 @@ def place_of(written: str, base: Path, home: Home) -> Path:
     """Where a file of a spec is; it may be missing."""
     by_content = _BY_CONTENT.fullmatch(written)
     return home.file(by_content.group(1)) if by_content else base / Path(written).expanduser()
+
+
+@contextmanager
+def reading(written: str, base: Path) -> Iterator[None]:
+    """Raise `BadInput` for a file that a block finds missing or cannot read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the name is not a path"
+        message, remedy = f"'{visible(written[:200])}' cannot be read: {reason}.", f"Paths are relative to {base}."
+        raise BadInput.of("File not found", field=written, message=message, remedy=remedy) from None
+
+
+def existing(written: str, base: Path, home: Home) -> Path:
+    """Where a file of a spec is, which is not opened; raises `BadInput` if it is missing or may not be read."""
+    path = place_of(written, base, home)
+    with reading(written, base):
+        if not path.is_file():
+            raise FileNotFoundError(errno.ENOENT, "there is no such file")
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return path
 
 
 def checked_before(spec: RunSpec, home: Home, machine: Mapping[str, object]) -> CheckReport | None:

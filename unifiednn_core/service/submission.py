@@ -19,7 +19,7 @@ from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.fixed_nodes import with_nodes
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, with_fixed_nodes
-from unifiednn_core.preflight.kept_check import check_once, checked_before, files_of
+from unifiednn_core.preflight.kept_check import check_once, checked_before, existing, files_of
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
@@ -34,6 +34,7 @@ from unifiednn_core.spec.devices import SERVER, host_of, matching, type_named
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.sharing import Party
+from unifiednn_core.spec.sweep import told_once
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 
@@ -74,9 +75,25 @@ class Submissions:
 
         Raises `BadInput` for files of others, and for people who may not share a process.
         """
+        if at_once := self._found_at_once(spec, base):
+            return CheckReport(findings=at_once)
         spec = self._with_allowed_files(spec, base)
         self._people_of(spec)
         return self._judged(spec, self._checked(spec, base, on_progress))
+
+    def _found_at_once(self, spec: RunSpec, base: Path) -> tuple[Finding, ...]:
+        """Errors that cost nothing to find, as no file is opened: of the spec itself, and files that are not there."""
+        findings = [*own_findings(spec), *shared_findings(spec, self._actor)]
+        for part in spec.submodels if self._actor.here else ():
+            for entry, name in references(part):
+                if _BY_CONTENT.fullmatch(name):  # another host may have it
+                    continue
+                try:
+                    existing(name, base, self._home)
+                except BadInput as error:
+                    field = f"submodels.{part.name}.{entry}"
+                    findings += [finding.model_copy(update={"field": field}) for finding in error.findings]
+        return told_once(findings, spec.submodels)
 
     def checked(self, spec: RunSpec) -> CheckReport | None:
         """The report of `check` if an equal one is kept and still holds, and this person may ask for it; else None."""
@@ -130,12 +147,13 @@ class Submissions:
         `others` are the sub-models of the hybrid that it joins, `beside` are their people, `training` those of them
         whose speed is measured.
         """
+        if at_once := self._found_at_once(spec, base):
+            raise BadInput(at_once)
         spec = self._with_allowed_files(spec, base)
         owners, lenders = self._people_of(spec, beside)
-        findings = (*own_findings(spec), *shared_findings(spec, self._actor))
         report = with_fixed_nodes(spec, self._checked(spec, base, on_progress), self._measured, others)
         spec = with_nodes(spec, report)
-        errors = [finding for finding in (*findings, *report.findings) if finding.severity == "error"]
+        errors = [finding for finding in report.findings if finding.severity == "error"]
         if errors:
             raise BadInput(errors)
         found = forecast(spec, report, self._measured, mode=mode, others=others)
