@@ -120,9 +120,10 @@ def _failures(found: Sequence[Failure]) -> None:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{key}"):
             new = f'<span class="u-new">{markup.text("New")}</span>' if failure.is_new else ""
             where = "" if failure.name == failure.run_name else f"in {failure.run_name}"
+            sign, look = ("error", "u-fail") if failure.failed else ("warning", "u-fail u-doubt")
             words = f'<b class="u-failure" title="{markup.text(failure.cause)}">{markup.text(failure.sentence)}</b>'
             aside = markup.faint(" · ".join(filter(None, (where, frame.ago(failure.at_s)))))
-            st.html(f'<div class="u-fail" role="status">{markup.icon("error")}<div>{words}{new}{aside}</div></div>')
+            st.html(f'<div class="{look}" role="status">{markup.icon(sign)}<div>{words}{new}{aside}</div></div>')
             if st.button("Open", key=f"open-failed-{key}", icon=":material/open_in_new:"):
                 _see(failure, dismiss=False)
                 actions.open_run(failure.run_id)

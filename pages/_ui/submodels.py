@@ -7,7 +7,7 @@ import streamlit as st
 from pages._ui import actions, frame
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.views import certificate, markup, wording
+from unifiednn_core.views import certificate, markup, not_learning, wording
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.techniques import line
@@ -27,6 +27,8 @@ def draw_table(view: RunView) -> None:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-submodel-{submodel.name}"):
                 st.html(row(view, submodel))
                 _actions(view, submodel)
+            if submodel.not_learning is not None:
+                st.html(markup.findings([not_learning.finding(submodel.name, submodel.not_learning)]))
             if submodel.cause and submodel.state in ENDED - {State.FAILED} and not submodel.in_doubt:
                 words = wording.STATES[submodel.state]
                 st.html(markup.quiet(words.icon, f"{submodel.name}: {submodel.cause}"))

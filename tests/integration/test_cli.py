@@ -39,7 +39,10 @@ def test_a_terminal_shows_what_a_check_does(on_terminal: bool, quiet: bool, monk
 
 
 def test_train_prints_the_documented_document_and_nothing_else(home: Home, samples: Path, tmp_path: Path) -> None:
-    spec = write_spec(samples, tmp_path, epochs={"lenet": 1, "resnet": 1, "transformer": 1})
+    spec = write_spec(samples, tmp_path, epochs={"lenet": 3, "resnet": 1, "transformer": 3})
+    asked = json.loads(spec.read_text())
+    asked["submodels"][0]["scale"] = 0.0
+    spec.write_text(json.dumps(asked))
     done = unifiednn_process(home, "train", str(spec), "--json", "--policy", "priority")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -52,6 +55,8 @@ def test_train_prints_the_documented_document_and_nothing_else(home: Home, sampl
         assert len(part["state_sha256"]) == 64
         assert part["turnaround_s"] == pytest.approx(part["wait_s"] + part["service_s"], abs=1e-3)
         assert 0 < part["service_s"] < part["turnaround_s"]
+    doubts = {name: part["not_learning"] for name, part in document["submodels"].items()}
+    assert doubts.pop("lenet")["sign"] == "outputs" and set(doubts.values()) == {None}
     assert document["memory"]["peak_bytes"] > 50 * 1024**2
     assert document["memory"]["source"].startswith("process")
     assert sum(s["steps"] for s in document["schedule"]) == sum(p["steps"] for p in document["submodels"].values())

@@ -21,6 +21,23 @@ def test_a_live_run_shows_four_charts_and_all_sub_models(open_page):
     assert {"lenet", "resnet", "transformer", "73.6", "%"} <= set(text_of(app).split())
 
 
+def test_one_that_does_not_learn_is_told_with_its_likely_causes_until_it_learns(open_page, service):
+    found = {"sign": "chance", "epoch": 2, "test_loss": 2.31, "test_accuracy": 0.09, "learning_rate": 0.01, "at_s": START_S,
+             "constant_loss": 2.3026, "constant_accuracy": 0.1}  # fmt: skip
+    first, *others = mid_flight().submodels
+    service.listed[:] = [replace(mid_flight(), submodels=(replace(first, not_learning=found), *others))]
+    words = text_of(open_page("run", run="r-live"))
+    told = "lenet does not learn: after 2 epochs the loss on the test data is 2.310, the accuracy 9.0 %"
+    assert words.count("Does not learn") == 1 and told in words
+    assert sorted(("Scale:", "Labels:", "Learning rate (0.01)", "Frozen"), key=words.index)[0] == "Scale:"
+    app = open_page("now")
+    assert told in text_of(app) and "u-doubt" in html_of(app)
+    app.button(key="dismiss-r-live-lenet").click().run()
+    assert told not in text_of(app)
+    service.listed[:] = [mid_flight()]
+    assert "Does not learn" not in text_of(open_page("run", run="r-live"))
+
+
 def test_without_a_choice_all_runs_are_listed(open_page, service):
     app = open_page("run")
     assert len(opens(app)) == len(service.listed)

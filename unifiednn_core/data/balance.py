@@ -14,6 +14,17 @@ def class_weights(targets: Iterable[Tensor], ignored: int | None) -> list[float]
 
     Raises `ValueError` if a class up to the largest has no label; labels that are `ignored` do not count.
     """
+    counts = class_counts(targets, ignored)
+    if 0 in counts:
+        raise ValueError(f"class {counts.index(0)} has no sample among the {len(counts)} classes up to the largest")
+    return [sum(counts) / (len(counts) * count) for count in counts]
+
+
+def class_counts(targets: Iterable[Tensor], ignored: int | None) -> list[int]:
+    """Labels of each class up to the largest, without those that are `ignored`; targets in blocks.
+
+    Raises `ValueError` unless the targets are class numbers.
+    """
     found = torch.zeros(0, dtype=torch.int64)
     for block in targets:
         labels = block[block != ignored].reshape(-1) if ignored is not None else block.reshape(-1)
@@ -25,9 +36,7 @@ def class_weights(targets: Iterable[Tensor], ignored: int | None) -> list[float]
     counts: list[int] = found.tolist()
     if not counts:
         raise ValueError("the targets are not class numbers from 0 on")
-    if 0 in counts:
-        raise ValueError(f"class {counts.index(0)} has no sample among the {len(counts)} classes up to the largest")
-    return [sum(counts) / (len(counts) * count) for count in counts]
+    return counts
 
 
 def sample_weights(blocks: Iterable[Tensor]) -> Tensor:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.not_learning import NotLearning
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.spec.lifecycle import Event
@@ -87,6 +88,8 @@ class EpochDone:
     figures: EpochFigures
     step_s: float | None = None
     """As in `Released`."""
+    doubt: NotLearning | None = None
+    """Why the sub-model seems not to learn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ class Stepper:
     def _evaluate(self, job: Job) -> None:
         self._mark(self._own.number, job.name, f"evaluation after step {job.submodel.steps_done}")
         figures = job.submodel.end_epoch(lambda: self.heartbeat(job.name))
-        self._report(EpochDone(job.name, figures, job.timer.usual_step_s))
+        self._report(EpochDone(job.name, figures, job.timer.usual_step_s, job.submodel.doubt))
 
 
 def start_timers(crew: Sequence[Turn]) -> None:

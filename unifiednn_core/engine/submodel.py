@@ -43,7 +43,7 @@ from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Diverged
 from unifiednn_core.data.datasets import targets_in_blocks
-from unifiednn_core.engine import checkpoint_check, optimizer_state, optimizers, placed, probes
+from unifiednn_core.engine import checkpoint_check, not_learning, optimizer_state, optimizers, placed, probes
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
@@ -55,6 +55,7 @@ from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
+from unifiednn_core.engine.not_learning import ConstantAnswer, NotLearning
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
 from unifiednn_core.engine.randomness import Randomness
@@ -62,6 +63,7 @@ from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.machine.breakdown import Footprint
+from unifiednn_core.spec.choices import NO_CRITERION
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques import build as techniques
 from unifiednn_core.techniques.idle_offload import send_to_host
@@ -128,6 +130,14 @@ class SubModel:
         """Does forward and backward of its steps."""
         self.is_fast = not self.computing.exact
         """Whether any step was one of the profile `fast`, so that its bits are not those of the recipe."""
+        self._epochs: list[EpochFigures] = []
+        """Of this attempt: the first, the last but one, and the last."""
+        self.doubt: NotLearning | None = None
+        """Why it seems not to learn, as of the last epoch."""
+        self._answers: tuple[ConstantAnswer | None, ConstantAnswer | None] | None = None
+        """What constant answers get on training and test data; None before they are counted."""
+        self._norms: tuple[float, ...] = ()
+        self._same_output = False
         self.footprint: Footprint
         """Memory that it holds now; a new value after each change, for any thread."""
         self._measure()
@@ -314,6 +324,7 @@ class SubModel:
         judged = train_loss if test_loss is None else test_loss
         optimizers.step_lr_scheduler(self.lr_scheduler, hyperparameters, after="epoch", loss=judged)
         progress.close_epoch(figures, hyperparameters.early_stopping)
+        self._judge(figures)
         self._stopped = stops_early(hyperparameters.early_stopping, progress.improvement)
         return figures
 
@@ -435,6 +446,24 @@ class SubModel:
 
     # -- inside
 
+    def _judge(self, figures: EpochFigures) -> None:
+        """Find out whether it learns at all, once there are figures enough."""
+        first, previous = self._epochs[:1], self._epochs[1:][-1:]
+        self._epochs = [*first, *previous, figures]
+        before, self._norms = self._norms, not_learning.norms(self._trained)
+        if not not_learning.may_be_judged(self._epochs, self._hyperparameters):
+            return
+        if self._answers is None:
+            train, test = (
+                None if lease is None else ConstantAnswer.on(lease.held, self._hyperparameters, self.criterion)
+                for lease in (self._train, self._test)
+            )
+            self._answers = train, test
+        same_weights, same_output = before == self._norms != (), self._same_output
+        self.doubt = not_learning.judged(
+            self._epochs, *self._answers, same_weights=same_weights, same_output=same_output, before=self.doubt
+        )
+
     def _measure(self) -> None:
         """Measure the footprint again; it does not change from step to step."""
         parameters = list(self.module.parameters())
@@ -500,6 +529,9 @@ class SubModel:
             batch = self._eager.batch(test, samples, training=False)
             outputs = self.computing.forward(self.training_step, module, batch)
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
+            if not start and self._hyperparameters.criterion != NO_CRITERION:
+                raw = test.rows(self.training_step.first, samples)
+                self._same_output = not_learning.is_constant(outputs[self.training_step.output], raw)
             loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
             labels = self._eager.scorer.labels(batch.targets, ignored)
             self._count(loss, correct, self._test, samples, labels=labels)

@@ -1,6 +1,7 @@
 """Writes the reports of engine, exporter and checkpoint writer to the store, and acts on them."""
 
 import logging
+import math
 import queue
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from unifiednn_core.engine.events import (
     StepsRecorded,
 )
 from unifiednn_core.engine.job import reasons
+from unifiednn_core.engine.not_learning import NotLearning
 from unifiednn_core.engine.separator import Separated, probes_path
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.machine.host import PROCESS_PSS
@@ -72,6 +74,8 @@ class _Track:
     service_s: float
     cpu_s: float
     memory_key: str
+    doubt: Mapping[str, Any] | None
+    """What shows that it does not learn, as in its row."""
     peak_bytes: int = 0
     transient_bytes: int = 0
     window: list[Stepped] = field(default_factory=list)
@@ -145,7 +149,7 @@ class Reporter:
         self._tracks[key] = _Track(
             attempt, from_step, steps_per_epoch=row.steps_total // row.epochs,
             stride=curve_stride(row.steps_total, peers), service_s=row.service_s, cpu_s=row.cpu_s or 0.0,
-            memory_key=row.memory_key, peak_bytes=row.peak_memory_bytes or 0,
+            memory_key=row.memory_key, doubt=row.not_learning, peak_bytes=row.peak_memory_bytes or 0,
         )  # fmt: skip
         self.open.add(key)
         self.exporter.tidy(key)
@@ -351,6 +355,7 @@ class Reporter:
                 self._columns(name).update(epochs_done=figures.epoch, steps_done=figures.step, **shown)
                 if step_s is not None:
                     self._columns(name)["step_s"] = step_s
+                self._judge(name, columns, message.doubt)
             case Granted(submodel=name, reason=reason, start_s=start_s):
                 if message.begins:
                     self._begin(name)
@@ -380,6 +385,16 @@ class Reporter:
                 self.note(checkpoint.submodel, Code.CHECKPOINT, step=checkpoint.step)
             case ExportDelayed(submodel=name, message=text):
                 self.note(name, Code.WARNED, text=text)
+
+    def _judge(self, name: str, figures: Mapping[str, Any], doubt: NotLearning | None) -> None:
+        """Record whether a sub-model learns; an event tells each change."""
+        track, figures = self._tracks[name], {key: value for key, value in figures.items() if math.isfinite(value or 0)}
+        before, now = track.doubt, None if doubt is None else {**figures, **asdict(doubt), "at_s": self._clock.utc_s()}
+        if now is not None and before is not None and now["sign"] == before["sign"]:
+            now["at_s"] = before["at_s"]  # it is as old as its first epoch
+        elif now is not before:
+            self.note(name, Code.NOT_LEARNING, **(now or {"over": True, **figures}))
+        self._columns(name)["not_learning"] = track.doubt = now
 
     def _close_window(self, name: str) -> None:
         """Write the mean over the window as a row. Only here does the telemetry thread wait for the device."""

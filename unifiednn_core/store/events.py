@@ -23,6 +23,7 @@ class Code(StrEnum):
     REFUSED = "refused"  # text: the policy's decision that the engine did not enact
     FAILED = "failed"  # cause, remedy
     ILLEGAL_MOVE = "illegal_move"  # text
+    NOT_LEARNING = "not_learning"  # the fields of `SubModelRow.not_learning`; or over: True
     UNRECORDED = "unrecorded"  # error: type of the exception
     DATA_CHANGED = "data_changed"  # data: name of the data set, as the sub-model calls it
     PROCESS_CHANGED = "process_changed"  # settings of the process, which were put back
@@ -39,7 +40,7 @@ KINDS: Final[dict[Code, str]] = {
     Code.ASKED: "command",
     **dict.fromkeys((Code.APPLIED, Code.DECLINED, Code.UNDONE, Code.OBSOLETE, Code.DONE), "applied"),
     **dict.fromkeys((Code.CONTINUED, Code.RESTARTED, Code.WORKER_LOST, Code.PLACED, Code.LEFT), "recovery"),
-    **dict.fromkeys((Code.WARNED, Code.PROCESS_CHANGED), "warning"),
+    **dict.fromkeys((Code.WARNED, Code.PROCESS_CHANGED, Code.NOT_LEARNING), "warning"),
     Code.REFUSED: "refused",
     **dict.fromkeys((Code.FAILED, Code.DATA_CHANGED), "error"),
     **dict.fromkeys((Code.ILLEGAL_MOVE, Code.UNRECORDED), "defect"),

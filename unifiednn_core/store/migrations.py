@@ -140,6 +140,8 @@ STEPS: Final[Mapping[int, Sequence[str]]] = {
         "CREATE INDEX IF NOT EXISTS ix_requests_at_s ON requests (at_s)",
         "CREATE INDEX IF NOT EXISTS ix_seen_failures_run_id ON seen_failures (run_id)",
     ),
+    # Sub-models that do not learn.
+    13: ("ALTER TABLE submodels ADD COLUMN not_learning JSON",),
 }  # fmt: skip
 """Statements that lead from each version to the next one. From 13 on both kinds of database have to understand them."""
 FIRST_ON_A_SERVER: Final = 13

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 HYBRID: Final = "hybrid"
 
 
@@ -241,6 +241,9 @@ class SubModelRow(Base):
     train_accuracy: Mapped[float | None]
     test_loss: Mapped[float | None]
     test_accuracy: Mapped[float | None]
+    not_learning: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Why it seems not to learn: `sign` (`engine.not_learning.Sign`), the figures of the epoch, and those of a constant
+    answer. None if it learns, or nobody knows yet."""
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     cpu_s: Mapped[float | None]
     step_s: Mapped[float | None]

@@ -1,4 +1,4 @@
-"""What an operator looks for first: failures that nobody has seen, and who holds a device. Pure."""
+"""What an operator looks for first: failures and doubts that nobody has seen, and who holds a device. Pure."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, latest, shown_progress
 from unifiednn_core.views.hybrids import ListedHybrid
+from unifiednn_core.views.not_learning import finding, sentence
 from unifiednn_core.views.runs import RunView
 
 SHOWN_S = 3 * 86_400.0
@@ -22,7 +23,7 @@ _VALUES = {"nan": "NaN", "-nan": "NaN", "inf": "infinite", "-inf": "infinite"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A sub-model that failed, or a run that did without one."""
+    """A sub-model that failed or does not learn, or a run that failed without one."""
 
     run_id: str
     run_name: str
@@ -35,6 +36,8 @@ class Failure:
     at_s: float
     is_new: bool
     """Whether this person has not looked at it."""
+    failed: bool = True
+    """Whether it has ended so; one that does not learn goes on."""
 
 
 def failures(runs: Iterable[RunView], seen: Mapping[str, tuple[float, bool]], now_s: float) -> tuple[Failure, ...]:
@@ -62,7 +65,20 @@ def _of_run(run: RunView, seen_at_s: float) -> list[Failure]:
             run_id=run.run_id, run_name=run.name, name=name, sentence=failure_text(name, cause, step),
             cause=cause or "", at_s=at_s, is_new=at_s > seen_at_s,
         ))  # fmt: skip
-    return found
+    return found + [
+        Failure(
+            run_id=run.run_id,
+            run_name=run.name,
+            name=part.name,
+            sentence=sentence(part.name, doubt),
+            cause=finding(part.name, doubt).remedy,
+            at_s=doubt["at_s"],
+            is_new=doubt["at_s"] > seen_at_s,
+            failed=False,
+        )
+        for part in run.submodels
+        if (doubt := part.not_learning) is not None and part.state is not State.FAILED
+    ]
 
 
 def failure_text(name: str, cause: str | None, step: int) -> str:
@@ -78,7 +94,7 @@ def failure_text(name: str, cause: str | None, step: int) -> str:
 
 def why_failed(run: RunView) -> str:
     """Why a run in a list failed, in one line; empty for one that did not."""
-    found = _of_run(run, 0.0)
+    found = [one for one in _of_run(run, 0.0) if one.failed]
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return f"{found[0].sentence}{more}" if found else ""
 

@@ -7,6 +7,7 @@ from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.schema import EventRow
+from unifiednn_core.views.not_learning import sentence
 
 
 def event_text(event: EventRow) -> str:
@@ -47,6 +48,10 @@ def event_text(event: EventRow) -> str:
         case Code.PROCESS_CHANGED:
             settings = ", ".join(fields["settings"])
             return f"{name} changed settings of the whole process ({settings}). They were put back after its step."
+        case Code.NOT_LEARNING if fields.get("over"):
+            return f"{name} learns, as of epoch {fields['epoch']}."
+        case Code.NOT_LEARNING:
+            return f"{sentence(name or '', fields)}."
         case Code.UNRECORDED:
             return f"A report could not be recorded: {fields['error']}."
         case Code.RECORDED if "refused" in fields:

@@ -293,7 +293,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
                 "steps": part.steps_done,
                 **{name: _finite(getattr(part, name)) for name in _PART_FIGURES},
                 "model_path": model_paths.get(part.name),
-                **_columns(part, ("state_sha256", "cause", "remedy")),
+                **_columns(part, ("state_sha256", "cause", "remedy", "not_learning")),
                 "certificate": None if part.certificate is None else part.certificate.model_dump(mode="json"),
             }
             for part in view.submodels

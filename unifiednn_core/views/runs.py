@@ -112,6 +112,8 @@ class SubModelView:
     train_accuracy: float | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
+    not_learning: Mapping[str, Any] | None = None
+    """What shows that it does not learn, as in its row; None if it learns, or nobody knows yet."""
     peak_memory_bytes: int | None = None
     cause: str | None = None
     remedy: str | None = None

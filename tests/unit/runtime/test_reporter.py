@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped, StepsRecorded
+from unifiednn_core.engine.not_learning import NotLearning
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
@@ -32,6 +34,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.depot import settle
+from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN, TelemetryRows
 from unifiednn_core.views.event_text import event_text
@@ -94,6 +97,28 @@ def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporte
     assert [row.test_accuracy for row in history.epochs["a"]] == [0.5]
     [a, _] = store.runs.get("r")[1]
     assert (a.epochs_done, a.steps_done, a.test_loss, a.step_s) == (1, 5, 1.0, 0.125)
+
+
+def test_one_that_does_not_learn_is_told_once_until_it_learns(
+    store: Store, home: Home, clock: SimulatedClock, record: Reporter
+) -> None:
+    def tell(record: Reporter, epoch: int, doubt: NotLearning | None) -> dict[str, Any] | None:
+        record.report(EpochDone("a", EpochFigures(epoch, 60 * epoch, 0.1, 2.3, 0.1, 2.31, 0.09), doubt=doubt))
+        record.write(0.0)
+        return store.runs.get("r")[1][0].not_learning
+
+    doubt = NotLearning("chance", 2.3026, 0.1)
+    first = tell(record, 1, doubt)
+    clock.advance(5.0)
+    second = tell(reporter(store, home, clock), 2, doubt)
+    assert first is not None and second == {**first, "epoch": 2, "step": 120}, "it is as old as its first epoch"
+    assert tell(reporter(store, home, clock), 3, None) is None
+    events = [event for event in store.telemetry.history("r", None).events if event.code == Code.NOT_LEARNING]
+    assert [(event.kind, event_text(event)) for event in events] == [
+        ("warning", "a does not learn: after 1 epoch the loss on the test data is 2.310, the accuracy 9.0 %; one answer "
+                    "for all samples gets 2.303 and 10.0 %."),
+        ("warning", "a learns, as of epoch 3."),
+    ]  # fmt: skip
 
 
 def test_numbers_of_another_stream_are_read_once_they_are_ready(store: Store, record: Reporter) -> None:

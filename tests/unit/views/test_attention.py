@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tests.ui.fake_views import ended, failed, mid_flight
+from unifiednn_core.engine.not_learning import Sign
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention
 from unifiednn_core.views.attention import Saving
@@ -53,6 +55,22 @@ def test_failures_are_new_until_seen_and_stay_until_dismissed() -> None:
     assert shown({"a": (NOW_S - 5, False)}) == [("a", False), ("b", True)]
     assert shown({"a": (NOW_S - 5, True)}) == [("b", True)]
     assert shown({"a": (NOW_S - 15, True)}) == [("a", True), ("b", True)], "it failed again after it was dismissed"
+
+
+def test_a_doubt_is_told_in_words_for_its_sign_and_is_no_failure() -> None:
+    found = {"epoch": 3, "learning_rate": 0.1, "at_s": NOW_S - 5, "constant_loss": None, "constant_accuracy": None}
+    first, *others = mid_flight().submodels
+    told = {}
+    for sign in get_args(Sign):
+        view = replace(mid_flight(), submodels=(replace(first, not_learning={**found, "sign": sign}), *others))
+        [one] = attention.failures([view], {}, NOW_S)
+        assert not one.failed and one.is_new and attention.why_failed(view) == ""
+        told[sign] = one.sentence
+    assert told["weights"] == "lenet does not learn: no weight changed in epoch 3"
+    assert told["outputs"] == "lenet does not learn: after 3 epochs its output is the same for all test samples"
+    assert told["training_only"].startswith(
+        "lenet learns its training data alone: after 3 epochs the loss on the training"
+    )
 
 
 def test_a_run_that_failed_without_a_sub_model_says_so_itself() -> None:
