@@ -462,8 +462,8 @@ def _hybrid_row(view: RunView) -> HybridRow:
 def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
     same = ("name", "arrival", "number", "priority", "model_format", "parameters", "epochs", "epochs_done",
             "steps_total", "steps_done", "service_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy",
-            "peak_memory_bytes", "cpu_s", "cause", "remedy", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s",
-            "artifact", "artifact_bytes", "state_sha256")  # fmt: skip
+            "peak_memory_bytes", "not_learning", "cpu_s", "cause", "remedy", "checkpoint_step", "checkpoint_bytes",
+            "checkpoint_at_s", "artifact", "artifact_bytes", "state_sha256")  # fmt: skip
     ended_at_s = part.ended_at_s or view.ended_at_s or view.created_at_s
     return SubModelRow(
         **{name: getattr(part, name) for name in same},

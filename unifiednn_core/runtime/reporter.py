@@ -389,9 +389,12 @@ class Reporter:
     def _judge(self, name: str, figures: Mapping[str, Any], doubt: NotLearning | None) -> None:
         """Record whether a sub-model learns; an event tells each change."""
         track, figures = self._tracks[name], {key: value for key, value in figures.items() if math.isfinite(value or 0)}
-        before, now = track.doubt, None if doubt is None else {**figures, **asdict(doubt), "at_s": self._clock.utc_s()}
+        before, now = (
+            track.doubt,
+            None if doubt is None else {**figures, **asdict(doubt), "since_s": self._clock.utc_s()},
+        )
         if now is not None and before is not None and now["sign"] == before["sign"]:
-            now["at_s"] = before["at_s"]  # it is as old as its first epoch
+            now["since_s"] = before["since_s"]  # it is as old as its first epoch
         elif now is not before:
             self.note(name, Code.NOT_LEARNING, **(now or {"over": True, **figures}))
         self._columns(name)["not_learning"] = track.doubt = now

@@ -72,8 +72,8 @@ def _of_run(run: RunView, seen_at_s: float) -> list[Failure]:
             name=part.name,
             sentence=sentence(part.name, doubt),
             cause=finding(part.name, doubt).remedy,
-            at_s=doubt["at_s"],
-            is_new=doubt["at_s"] > seen_at_s,
+            at_s=doubt["since_s"],
+            is_new=doubt["since_s"] > seen_at_s,
             failed=False,
         )
         for part in run.submodels

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unifiednn_core.base.errors import Finding
-from unifiednn_core.views.wording import accuracy_text, count_text, loss_text
+from unifiednn_core.base.units import percent_text
 
 TITLE = "Does not learn"
 _CAUSES = {
@@ -25,20 +25,21 @@ _ORDER = {
 
 def sentence(name: str, found: Mapping[str, Any]) -> str:
     """What shows that a sub-model does not learn, without full stop; `found` is `SubModelRow.not_learning`."""
-    after = f"after {count_text(found['epoch'], 'epoch')}"
-    on = "training" if found.get("test_loss") is None else "test"
-    loss, accuracy = (found.get(f"{on.removesuffix('ing')}_{figure}") for figure in ("loss", "accuracy"))
-    figures = f"the loss on the {on} data is {loss_text(loss)}, the accuracy {accuracy_text(accuracy)}; one answer for "
-    figures += f"all samples gets {loss_text(found['constant_loss'])} and {accuracy_text(found['constant_accuracy'])}"
-    match found["sign"]:
-        case "weights":
-            return f"{name} does not learn: no weight changed in epoch {found['epoch']}"
-        case "outputs":
-            return f"{name} does not learn: {after} its output is the same for all test samples"
-        case "training_only":
-            return f"{name} learns its training data alone: {after} {figures}"
-        case _:
-            return f"{name} does not learn: {after} {figures}"
+    epoch, sign = found["epoch"], found["sign"]
+    if sign == "weights":
+        return f"{name} does not learn: no weight changed in epoch {epoch}"
+    after = "after 1 epoch" if epoch == 1 else f"after {epoch:,} epochs"
+    if sign == "outputs":
+        return f"{name} does not learn: {after} its output is the same for all test samples"
+    on = "train" if found.get("test_loss") is None else "test"
+    figures = f"the loss on the {on}{'ing' * (on == 'train')} data is {_pair(found, on)}; one answer for all samples "
+    figures += f"gets {_pair(found, 'constant')}"
+    learns = "learns its training data alone" if sign == "training_only" else "does not learn"
+    return f"{name} {learns}: {after} {figures}"
+
+
+def _pair(found: Mapping[str, Any], of: str) -> str:
+    return f"{found[f'{of}_loss']:#.4g}, the accuracy {percent_text(found[f'{of}_accuracy'])}"
 
 
 def finding(name: str, found: Mapping[str, Any]) -> Finding:

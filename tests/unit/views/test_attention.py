@@ -58,7 +58,8 @@ def test_failures_are_new_until_seen_and_stay_until_dismissed() -> None:
 
 
 def test_a_doubt_is_told_in_words_for_its_sign_and_is_no_failure() -> None:
-    found = {"epoch": 3, "learning_rate": 0.1, "at_s": NOW_S - 5, "constant_loss": None, "constant_accuracy": None}
+    found = {"epoch": 3, "learning_rate": 0.1, "since_s": NOW_S - 5, "constant_loss": 2.3, "constant_accuracy": 0.1}
+    found |= {"train_loss": 1.0, "train_accuracy": 0.6}
     first, *others = mid_flight().submodels
     told = {}
     for sign in get_args(Sign):
