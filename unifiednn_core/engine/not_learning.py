@@ -134,8 +134,8 @@ def judged(
 
 def norms(parameters: Sequence[Tensor]) -> tuple[float, ...]:
     """Norms of trained weights, which change whenever one of them does but for the rarest of chances."""
-    found = [torch.linalg.vector_norm(one.detach(), dtype=torch.float64) for one in parameters
-             if one.requires_grad and one.is_floating_point()]  # fmt: skip
+    trained = [one.detach() for one in parameters if one.requires_grad and one.is_floating_point()]
+    found = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in trained]
     return tuple(torch.stack([one.to(found[0].device) for one in found]).tolist()) if found else ()
 
 
