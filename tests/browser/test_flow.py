@@ -181,7 +181,7 @@ def verify(folder: Path, promised: dict[str, float | None]) -> None:
     unpacked(folder / "all.zip", folder)
     assert (folder / f"{NAMES[0]}.zip").read_bytes() == (folder / "one.zip").read_bytes()
     folders = [unpacked(folder / f"{name}.zip", folder / name) for name in promised]
-    assert accuracies_in_a_clean_process(folders, folder / "own_test.pt", scale=1.0) == list(promised.values())
+    assert accuracies_in_a_clean_process(folders, folder / "own_test.pt") == list(promised.values())
 
 
 def unpacked(archive: Path, folder: Path) -> Path:

@@ -22,7 +22,7 @@ from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.separator import Separated, separate
+from unifiednn_core.engine.separator import Separated, probes_path, separate
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.registry import FORMATS, format_named, sniff
@@ -133,10 +133,12 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
     with one.world():
         probes = one.probe()
     separated = separate(
-        "one", definition, host_copy(one.module.state_dict()), spec={}, figures=figures,
-        folder=folder / "separated", probes=probes,
+        "one", definition, host_copy(one.module.state_dict()), figures=figures, folder=folder / "separated",
+        spec={"submodels": [one.spec.model_dump(exclude_none=True)]}, probes=probes, facts=train.facts,
     )  # fmt: skip
-    _require_certificate(one.spec.model_copy(update={"architecture": definition.architecture}), separated, definition)
+    save_file(test.entries, folder / "test.safetensors")
+    spec = one.spec.model_copy(update={"architecture": definition.architecture})
+    _require_certificate(spec, separated, definition, folder / "test.safetensors", train.facts)
     known = format_named(definition.format)
     again = known.read(separated.model_path, definition.architecture)
     state = known.read_state_dict(separated.model_path)
@@ -145,15 +147,20 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
     return [[row.train_loss or 0.0, row.test_loss or 0.0] for row in figures], ordered
 
 
-def _require_certificate(spec: SubModelSpec, separated: Separated, definition: Definition) -> None:
-    """Every bit that the certificate compares is equal: weights, names and shapes, outputs."""
+def _require_certificate(
+    spec: SubModelSpec, separated: Separated, definition: Definition, data: Path, facts: dict[str, object]
+) -> None:
+    """Every bit that the certificate compares is equal: weights, names and shapes, outputs, answers of load.py."""
     job = CertifyJob(
         archive=separated.archive, scratch=separated.archive.parent, submodel=spec, upload=definition.path,
         model=separated.model_path.name, state_sha256=separated.state_sha256,
+        probes=probes_path(data.parent / "separated", "one"), put_in=True, data=data, facts=facts,
     )  # fmt: skip
     report = certify(job)
     assert report.certificate is not None, report.findings
-    assert [one.outcome for one in report.certificate.compared] == ["equal"] * 3, report.certificate.compared
+    assert [one.outcome for one in report.certificate.compared] == ["equal"] * (
+        3 if spec.hyperparameters.criterion == "none" else 4
+    ), report.certificate.compared
 
 
 def submodel(

@@ -3,12 +3,17 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from tests.integration.cli_kit import unifiednn
 from tests.integration.product import Product, Template
@@ -16,6 +21,8 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import IntakeFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
+from unifiednn_core.engine.probes import FILENAME as PROBES
+from unifiednn_core.engine.probes import Probes
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob
 from unifiednn_core.runtime.certifier import Certifier
@@ -62,16 +69,17 @@ def with_lossy_technique(content: bytes) -> bytes:
 
 def test_a_certificate_holds_is_in_the_zip_and_is_verified_again(trained: Product, tmp_path: Path) -> None:
     service, run_id = trained.service, trained.run_id
-    assert all(part.certificate is None for part in service.runs.observe(run_id).submodels)
+    parts = service.runs.observe(run_id).submodels
+    assert all(part.certificate is None and part.certify_at_s is not None for part in parts), "they are verified"
     done = unifiednn(trained.home, "download", run_id, "--to", str(tmp_path))  # which makes them
     assert done.returncode == 0 and done.stderr == ""
     document: Any = service.runs.document(run_id)["submodels"]
     for name in NAMES:
         part, archive = part_of(service, run_id, name), tmp_path / f"{name}.zip"
         found = part.certificate
-        assert found is not None and found.holds and not found.findings
+        assert found is not None and found.holds and not found.findings and part.certify_at_s is None
         assert {one.what: one.outcome for one in found.compared} == dict.fromkeys(
-            ("weights", "keys", "outputs"), "equal"
+            ("weights", "keys", "outputs", "answers"), "equal"
         )
         assert (
             found.state_sha256 == part.state_sha256 and found.spec["name"] == name and "import torch" in found.snippet
@@ -85,7 +93,8 @@ def test_a_certificate_holds_is_in_the_zip_and_is_verified_again(trained: Produc
         assert verified.returncode == 0
         again = json.loads(verified.stdout)
         outcomes = {one["what"]: one["outcome"] for one in again["compared"]}
-        assert outcomes == {"files": "equal", "weights": "equal", "keys": "not compared", "outputs": "equal"}
+        equal = dict.fromkeys(("files", "weights", "outputs", "answers"), "equal")
+        assert outcomes == {**equal, "keys": "not compared"}
     events = [event.code for event in service.runs.observe(run_id).events]
     assert events.count("certified") == 3 and "uncertified" not in events
     assert service.store.runs.uncertified(service.clock.utc_s()) == []
@@ -101,6 +110,7 @@ def test_a_certificate_holds_is_in_the_zip_and_is_verified_again(trained: Produc
         ("resnet", "resnet.safetensors", "weights"),
         ("lenet", "lenet.eval.pt2", "weights"),
         ("transformer", "transformer.pt2", "weights"),
+        ("resnet", "load.py", "answers"),
         ("resnet", "", "files"),
     ],
 )
@@ -129,6 +139,9 @@ def test_one_wrong_bit_is_told_everywhere(trained: Product, name: str, member: s
 def test_outputs_are_compared_bit_for_bit(trained: Product) -> None:
     """A network that gets one other bit gives other outputs: right weights alone make no certificate hold."""
     service, run_id = trained.service, trained.run_id
+    [data] = {part["test_data"] for part in service.store.runs.get(run_id)[0].spec["submodels"]}
+    other = torch.load(trained.home.file(data.removeprefix("sha256:")), weights_only=True)
+    torch.save({**other, "inputs": other["inputs"].roll(1, 0)}, trained.home.file(data.removeprefix("sha256:")))
     probes = trained.home.run(run_id) / "models" / "resnet.probes.safetensors"
     content = bytearray(probes.read_bytes())
     begin = 8 + int.from_bytes(content[:8], "little")
@@ -143,8 +156,52 @@ def test_outputs_are_compared_bit_for_bit(trained: Product) -> None:
         "weights": "equal", "keys": "equal", "outputs": "differs",
     }  # fmt: skip
     assert "The largest difference is" in found.findings[0]
-    lenet = part_of(service, run_id, "lenet").certificate
-    assert lenet is not None and lenet.holds
+    lenet = part_of(service, run_id, "lenet").certificate  # its outputs are right, and samples of its data others
+    assert lenet is not None and not lenet.holds
+    assert {one.what: one.outcome for one in lenet.compared}["outputs"] == "equal"
+    assert "gives other answers than the hybrid. The largest difference is" in lenet.findings[0]
+
+
+@pytest.mark.slow
+def test_load_py_of_a_download_names_the_class_of_a_picture_as_the_hybrid_does(home: Home, tmp_path: Path) -> None:
+    """Each picture in a process without UnifiedNN, from the terminal that trained it to the zip that was downloaded."""
+    names, pixels = ("circle", "cross", "square"), np.random.default_rng(0)
+    for which in ("train", "test"):
+        with zipfile.ZipFile(tmp_path / f"{which}.zip", "w") as file:
+            for place in range(12):
+                path = tmp_path / which / names[place * 5 % 3] / f"{place}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+                file.write(path, path.relative_to(tmp_path / which))
+    layers = [["Flatten"], ["Linear", {"in_features": 192, "out_features": 3}]]
+    (tmp_path / "net.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
+    hyperparameters = {"epochs": 1, "batch_size": 8, "learning_rate": 0.1}
+    net = {"name": "net", "model": "net.json", "train_data": "train.zip", "test_data": "test.zip", "scale": 1 / 255,
+           "mean": 0.5, "std": 0.25, "hyperparameters": hyperparameters}  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps({"device": "cpu", "threads": 1, "submodels": [net]}))
+    trained = json.loads(unifiednn(home, "train", str(tmp_path / "spec.json"), "--json").stdout)
+    certificate = trained["submodels"]["net"]["certificate"]
+    assert certificate["compared"][-1]["what"] == "answers" and "8 test samples (.png)" in str(certificate["compared"])
+    assert "class_names = ['circle', 'cross', 'square']" in certificate["snippet"], "the page shows it"
+    assert "0.00392156862745098 - 0.5) / 0.25" in certificate["snippet"] and "__main__" not in certificate["snippet"]
+    unifiednn(home, "download", trained["run_id"], "net", "--to", str(tmp_path))
+    zipfile.ZipFile(tmp_path / "net.zip").extractall(tmp_path / "net")
+    (tmp_path / "without" / "unifiednn_core").mkdir(parents=True)
+    (tmp_path / "without" / "unifiednn_core" / "__init__.py").write_text("raise ImportError")
+
+    def answered(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "without"), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "load.py", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path / "net", env=environment, check=True, text=True, stdout=subprocess.PIPE
+        ).stdout
+
+    pictures = zipfile.ZipFile(tmp_path / "test.zip").namelist()[:8]
+    paths = [str(tmp_path / "test" / picture) for picture in pictures]
+    rows, [outputs] = json.loads(answered(*paths, "--json")), Probes.read(tmp_path / "net" / PROBES).outputs
+    assert [row["outputs"] for row in rows] == outputs.tolist()
+    assert [row["class"] for row in rows] == [names[number] for number in outputs.argmax(1)]
+    assert answered(paths[0]) == f"{paths[0]}: {rows[0]['class']}\n"
 
 
 @pytest.mark.slow

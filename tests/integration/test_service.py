@@ -72,8 +72,6 @@ def test_a_separated_model_has_the_bits_of_a_plain_loop_and_loads_with_torch_alo
         rows = list(csv.DictReader(io.StringIO((folder / "metrics.csv").read_text())))
         assert len(rows) == part.epochs
         assert float(rows[-1]["test_accuracy"]) == part.test_accuracy
-        lines = (folder / "load.py").read_text().splitlines()
-        assert 1 < len([line for line in lines if line and not line.startswith("#")]) <= 5, "the rest are comments"
         spec = json.loads((folder / "spec.json").read_text())
         assert spec["submodels"][0]["name"] == part.name
     told = accuracies_in_a_clean_process([tmp_path / part.name for part in parts], samples / "digits_test.pt")

@@ -9,6 +9,7 @@ from unifiednn_core.data import cells, pictures
 from unifiednn_core.data.fitting import Tokenizers, images_of, texts_of
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.values import DataNotes
+from unifiednn_core.formats.predict import pixels_of
 from unifiednn_core.spec.columns import (
     MAX_NAME,
     CategoryColumn,
@@ -195,7 +196,7 @@ class RowEncoder:
                 message = f"The image in {place} is {image.height}x{image.width}, not {shape[1]}x{shape[2]}."
                 raise self._source.bad("Sizes differ", message, pictures.CHOOSE_SIZE)
             with pictures.undamaged(self._source.path, place):
-                found[at] = pictures.pixels_of(image, shape[0], column.size)
+                found[at] = pixels_of(image, shape[0], column.size)
         return found
 
     def _lists(self, column: ListColumn, here: Any, row: int) -> tuple[cells.Array, cells.Array]:

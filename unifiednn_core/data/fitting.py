@@ -10,6 +10,7 @@ from unifiednn_core.data.proposal import unknown_column
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.data.tokenizer_file import TokenizerFile
 from unifiednn_core.data.words import WordCount, WordTokenizer
+from unifiednn_core.formats.predict import GREY
 from unifiednn_core.spec.columns import (
     MAX_LENGTH,
     MAX_NAME,
@@ -189,7 +190,7 @@ class _Image:
         for place, content in images_of(self._source, self._column.name, column, row):
             image = pictures.header(self._source.path, place, content)
             size = (image.height, image.width)
-            self._grey = self._grey and image.mode in pictures.GREY
+            self._grey = self._grey and image.mode in GREY
             self._size = self._size or size
             if size != self._size and self._column.size is None:
                 said = " but ".join(f"{height}x{width}" for height, width in (self._size, size))

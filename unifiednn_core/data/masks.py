@@ -12,6 +12,7 @@ from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
 from unifiednn_core.data.pictures import SUFFIXES, Pictures
 from unifiednn_core.data.values import DataNotes, ImportOptions
+from unifiednn_core.formats.predict import squared
 from unifiednn_core.formats.tensor_files import bad_file
 
 _IMAGES = frozenset({"images", "image", "imgs", "img", "jpegimages"})
@@ -126,7 +127,7 @@ def _values(images: Pictures, of: Entry, entry: Entry) -> "np.ndarray[tuple[int,
         raise bad_file(path, "Sizes differ", message, "Give each mask the size of its image.")
     with pictures.undamaged(path, entry.name[:80]):
         if images.resized:
-            image = pictures.squared(image, images.height, Image.Resampling.NEAREST)
+            image = squared(image, images.height, Image.Resampling.NEAREST)
         return np.array(image).astype(np.uint8)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import zips
+from unifiednn_core.formats.predict import COLOUR, GREY, pixels_of
 from unifiednn_core.formats.tensor_files import bad_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -27,8 +27,6 @@ MAX_IMAGE_BYTES = 64 * 1024**2
 MAX_PIXELS = 2**24
 FREE_DECODED_BYTES = 2 * 1024**3
 """Decoded bytes of which any archive may have as many."""
-GREY = ("1", "L", "LA")
-COLOUR = ("P", "RGB", "RGBA", "CMYK", "YCbCr")
 DAMAGED = (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, struct.error, zlib.error)
 REPACK = "Give PNG or JPEG images, each whole."
 CHOOSE_SIZE = "Choose one size for all where you add the file: 'Size of images', or --size 224 on the command line."
@@ -64,16 +62,6 @@ class Pictures:
         with undamaged(self.archive.path, entry.name[:80]):
             pixels = pixels_of(image, self.channels, self.height if self.resized else None)
         return torch.from_numpy(pixels)
-
-
-def pixels_of(image: Any, channels: int, size: int | None) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-    """Decode an image as uint8 [channels, height, width], the square in its middle resized to `size` if it is given."""
-    from PIL import Image
-
-    image = image.convert("L" if channels == 1 else "RGB")
-    if size is not None:
-        image = squared(image, size, Image.Resampling.BILINEAR)
-    return np.array(image).reshape(image.height, image.width, channels).transpose(2, 0, 1)
 
 
 @contextmanager
@@ -158,13 +146,6 @@ def header(path: Path, shown: str, content: bytes, modes: Sequence[str] = (*GREY
         message = f"'{shown}' has pixels of the kind {image.mode}; {', '.join(modes)} are read."
         raise bad_file(path, "Kind of image", message, "Save it with 8 bits per channel.")
     return image
-
-
-def squared(image: Any, size: int, resample: Any) -> Any:
-    """The square in the middle of an image, as wide as its shorter side, resized: a resize with a centre crop."""
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.resize((size, size), resample, (left, top, left + side, top + side))
 
 
 def remarks(options: ImportOptions) -> tuple[str, ...]:

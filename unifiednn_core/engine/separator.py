@@ -22,14 +22,19 @@ from torch import Tensor
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.files import folder_lock, sync
+from unifiednn_core.engine import meaning
+from unifiednn_core.engine.meaning import Facts
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.progress import EpochFigures
-from unifiednn_core.formats import cut
-from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats import cut, predict
+from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.registry import format_named, sniff
 from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.spec.run import SubModelSpec
 
+SNIPPET, ANSWERS = "load.py", "predict.py"
+NO_FACTS: Facts = {}
 _OWN_CODE = """\
 
 # weights.safetensors has the weights alone, without the versions of layers, which few layers look at (MNASNet does).
@@ -55,25 +60,28 @@ def separate(
     definition: Definition,
     state_dict: Mapping[str, Tensor],
     *,
-    spec: Mapping[str, object],
+    spec: Mapping[str, Any],
     figures: Iterable[Any],
     folder: Path,
     probes: Probes | None = None,
     ships_probes: bool = True,
+    facts: Facts = NO_FACTS,
 ) -> Separated:
     """Write `folder/NAME.zip` and next to it the model file itself; `name` is the plain one, of the spec.
 
     `state_dict` holds host copies under the submitted network's own keys, `figures` one row for each epoch with what
     `EpochFigures` has. Raises `SeparationFailed` if the disk refuses
     the files now, and `SeparationCorrupt` if they read back differently; both leave no file behind. The probes are kept
-    beside the zip as `NAME.probes.safetensors`, and with `ships_probes` inside it, too.
+    beside the zip as `NAME.probes.safetensors`, and with `ships_probes` inside it, too. `facts` are those
+    about its training data.
     """
     digest = state_sha256(state_dict)
     with _failures(name, folder), tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
         failpoints.passing("separation.before_write")
         work = Path(temporary)
-        write = cut.write if definition.part is not None else format_named(definition.format).write
-        delivery = write(definition, state_dict, work, name)
+        parts = spec.get("submodels", ())
+        asked = SubModelSpec.model_validate(parts[0]) if parts else None
+        delivery = deliver(name, definition, state_dict, work, asked, facts)
         save_file(dict(state_dict), work / "weights.safetensors")
         for part in delivery.files:
             known = sniff(part)
@@ -81,7 +89,6 @@ def separate(
                 _verify(name, digest, known.read_state_dict(part), part.name)
         _verify(name, digest, load_file(work / "weights.safetensors"), "weights.safetensors")
         (work / "spec.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
-        (work / "load.py").write_text(delivery.load_script + _OWN_CODE, encoding="utf-8")
         with (work / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
             writer, columns = csv.writer(file), [field.name for field in fields(EpochFigures)]
             writer.writerow(columns)
@@ -102,6 +109,24 @@ def separate(
         failpoints.passing("separation.after_rename")
         sync(folder)
         return Separated(archive, archive.stat().st_size, model_path, digest)
+
+
+def deliver(
+    name: str,
+    definition: Definition,
+    state_dict: Mapping[str, Tensor],
+    folder: Path,
+    asked: SubModelSpec | None,
+    facts: Facts,
+) -> Delivery:
+    """Write the model file and the code that loads it and answers for files."""
+    write = cut.write if definition.part is not None else format_named(definition.format).write
+    delivery = write(definition, state_dict, folder, name)
+    answers = "" if asked is None else meaning.script(asked, definition, delivery.call, facts)
+    if answers:
+        shutil.copyfile(Path(predict.__file__), folder / ANSWERS)
+    (folder / SNIPPET).write_text(delivery.load_script + _OWN_CODE + answers, encoding="utf-8")
+    return delivery
 
 
 @contextmanager

@@ -89,6 +89,8 @@ class Delivery:
 
     files: tuple[Path, ...]
     load_script: str
+    call: str = "model({all})"
+    """How `model` of the script is called: `{0}` stands for its first input; empty if tensors alone do not do."""
 
 
 class Format(Protocol):

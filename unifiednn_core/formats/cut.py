@@ -95,7 +95,7 @@ def write(definition: Definition, state_dict: Mapping[str, Tensor], folder: Path
     path = folder / f"{stem}.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in state_dict.items()}, path)
     whole = "" if definition.part is None else definition.part.whole
-    return Delivery(files=(path,), load_script=_LOAD_SCRIPT.format(whole=whole, file=path.name))
+    return Delivery(files=(path,), load_script=_LOAD_SCRIPT.format(whole=whole, file=path.name), call="")
 
 
 def joined(parts: Sequence[Mapping[str, Tensor]], expected: Mapping[str, object]) -> dict[str, Tensor]:

@@ -64,8 +64,12 @@ class ExportedFormat:
         both = graphs if network.evaluation is None else {**graphs, container.EVALUATION: network.evaluation}
         for path, written in zip(paths, (both, {container.TRAINING: for_evaluation(network)}), strict=True):
             container.write_archive(path, stem, _entries(network, written, state_dict))
-        call = call_text(network.training.program, network.training.inputs)
-        return Delivery(files=paths, load_script=_LOAD_SCRIPT.format(stem=stem, call=call))
+        inputs, program = network.training.inputs, network.training.program
+        names = [*dict.fromkeys(port.name.partition(".")[0] for port in inputs)]
+        script = _LOAD_SCRIPT.format(stem=stem, call=call_text(program, names, names))
+        flat = all(port.name.isidentifier() for port in inputs)
+        places = [f"{{{place}}}" for place in range(len(names))]
+        return Delivery(files=paths, load_script=script, call=call_text(program, names, places) if flat else "")
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file."""

@@ -23,6 +23,7 @@ _REMEDY = (
     "`unifiednn pack` on your own machine, and submit the .pt2 file."
 )
 _LOAD_SCRIPT = """\
+import torch
 from safetensors.torch import load_file
 from transformers import {config}, {head}
 
@@ -30,6 +31,10 @@ model = {head}({config}.from_json_file("config.json"))
 model.load_state_dict(load_file({weights!r}))
 model.eval()
 """
+_CALL_OF_TEXT = """\
+model(
+        {0}, attention_mask=None if model.config.pad_token_id is None else {0}.ne(model.config.pad_token_id).long()
+    ).logits"""
 
 
 class HuggingFace:
@@ -62,7 +67,8 @@ class HuggingFace:
         described.write(config, KEY, state_dict, folder, (weights.name, "config.json"))
         settings, head = huggingface.classes_of(config)
         script = _LOAD_SCRIPT.format(config=settings, head=head, weights=weights.name)
-        return Delivery(files=(weights, folder / "config.json"), load_script=script)
+        call = "model({0}).logits" if "Image" in head else _CALL_OF_TEXT
+        return Delivery(files=(weights, folder / "config.json"), load_script=script, call=call)
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file; a configuration alone has initial weights."""

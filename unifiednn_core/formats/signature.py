@@ -76,13 +76,13 @@ def inputs_of(path: Path, program: schema.Program) -> tuple[Port, ...]:
     )
 
 
-def call_text(program: schema.Program, inputs: Sequence[Port]) -> str:
-    """The call of a checked program as code, with the names of its parameters: `model(src, mask=mask)`."""
+def call_text(program: schema.Program, names: Sequence[str], values: Sequence[str]) -> str:
+    """The call of a checked program as code, with the `names` of its parameters: `model(src, mask=mask)`."""
     root = next(call.signature for call in program.graph_module.module_call_graph if call.signature is not None)
     places, _ = json.loads(root.in_spec)[1]["children_spec"]
-    names = [*dict.fromkeys(port.name.partition(".")[0] for port in inputs)]
     first = len(places["children_spec"])
-    return f"model({', '.join([*names[:first], *(f'{name}={name}' for name in names[first:])])})"
+    named = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
+    return f"model({', '.join([*values[:first], *named[first:]])})"
 
 
 def outputs_of(path: Path, program: schema.Program) -> tuple[Port, ...]:

@@ -1,37 +1,46 @@
 """Makes the certificate of a separated model: its file is read here, in a process that knows nothing of the hybrid.
 
 The zip comes from a worker or from a download, so it counts as hostile: its names are checked, nothing in it is run,
-and its networks are read like uploaded ones.
+and its networks are read like uploaded ones. The load.py that is run is written again, of the submitted file and the
+weights, and compared with that of the zip.
 """
 
 import hashlib
+import io
 import json
 import platform
 import re
+import runpy
+import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir, redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from PIL import Image
 from pydantic import ValidationError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.base.files import folder_lock, sync
+from unifiednn_core.base.files import file_sha256, folder_lock, sync
 from unifiednn_core.base.units import abbreviated
 from unifiednn_core.base.visible import visible
+from unifiednn_core.data.containers import open_data
+from unifiednn_core.data.datasets import TARGETS
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.kinds import Kind
+from unifiednn_core.engine.meaning import step_of
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes, outputs_of, outputs_sha256
+from unifiednn_core.engine.separator import ANSWERS, SNIPPET, deliver
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import attempt
@@ -40,11 +49,14 @@ from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 from unifiednn_core.spec.techniques import name_of
 
 FILENAME = "certificate.json"
-WEIGHTS, SPEC, SNIPPET = "weights.safetensors", "spec.json", "load.py"
+WEIGHTS, SPEC = "weights.safetensors", "spec.json"
 MOST_FILES, MOST_TEXT_BYTES, MOST_THREADS = 64, 1024**2, 256
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,199}")
 _TITLE = "Separated model"
 _CPU = torch.device("cpu")
+_NEAR = 1e-2
+"""Part of the largest value by which answers may differ between kinds of devices; wrong scales differ by more."""
+_What = Literal["files", "weights", "keys", "outputs", "answers"]
 
 
 def certify(job: CertifyJob) -> CertifyReport:
@@ -124,8 +136,8 @@ def _put_in(archive: Path, folder: Path, certificate: Certificate, inode: int) -
     (folder / FILENAME).write_text(document_of(certificate), encoding="utf-8")
     written = folder / ".archive"
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as file:
-        for member in sorted(path for path in folder.iterdir() if path != written):
-            file.write(member, member.name)
+        for name in sorted({*certificate.files, FILENAME}):
+            file.write(folder / name, name)
     size_bytes = written.stat().st_size
     sync(written)  # takes seconds for a large one
     with folder_lock(archive.parent, exclusive=True):  # as the export does while it renames
@@ -167,6 +179,10 @@ class _Unpacked:
             compared.append(self._compare_weights(model, weights, expected))
             compared.append(self._compare_keys(entry, weights))
             compared.append(self._compare_outputs(entry, model, expected))
+            if self.job.put_in and ANSWERS in self.files and all(one.outcome != "differs" for one in compared):
+                compared.append(self._compare_answers(entry, model, weights))
+        if earlier is not None:  # load.py is run where it was written alone
+            compared += [one for one in earlier.compared if one.what == "answers"]
         certain = any(one.what == "weights" and one.outcome == "equal" for one in compared)
         listed = {name: digest for name, digest in self.files.items() if name != FILENAME}
         return Certificate(
@@ -183,7 +199,7 @@ class _Unpacked:
             techniques=tuple(
                 f"{name_of(type(one))}, {'exact' if one.exact else 'lossy'}" for one in entry.hyperparameters.techniques
             ),
-            snippet=visible(self._text(SNIPPET), keep="\n"),
+            snippet=visible(self._text(SNIPPET).partition("\n\n\nif __name__")[0], keep="\n"),  # to be pasted anywhere
         )
 
     def _described(self) -> dict[str, object]:
@@ -304,6 +320,83 @@ class _Unpacked:
         )
         return CertificateCheck(what="outputs", outcome="equal", text=text)
 
+    def _compare_answers(self, entry: SubModelSpec, model: str, weights: Mapping[str, Tensor]) -> CertificateCheck:
+        """Run load.py on samples as they lie in the data set."""
+        upload, data, path = self.job.upload, self.job.data, self.job.probes
+        if upload is None or data is None or path is None or not path.is_file():
+            return _not_compared("The samples, or the submitted file, are not at hand here.", "answers")
+        probes = Probes.read(path)
+        if probes.missing or not probes.outputs:
+            return _not_compared(f"{probes.missing or 'The outputs are too large to keep'}.".capitalize(), "answers")
+        known = registry.sniff(upload)
+        if known is None:
+            raise registry.unknown(upload)
+        definition = replace(known.read(upload, entry.architecture), filename=model)
+        step = step_of(entry, definition, self.job.facts)
+        if step is None or any(one.draws and not one.training_only for one in step.transforms):
+            return _not_compared("An evaluation draws random numbers, and load.py does not.", "answers")
+        again = self.folder / ".again"
+        again.mkdir()
+        deliver(entry.name, definition, weights, again, entry, self.job.facts)
+        code = {path.name: path for path in again.iterdir() if path.suffix in (".py", ".json")}
+        if other := sorted(name for name, path in code.items() if file_sha256(path) != self.files.get(name)):
+            return _differs("answers", f"Not run, for it is not what this version writes: {abbreviated(other)}.")
+        place = min(step.output, len(probes.outputs) - 1)
+        expected, count = probes.outputs[place], len(probes.inputs[0])
+        given = _samples(data, count, again, shorter=step.targets == "next")
+        rows, findings = attempt(lambda: _answers(again, given), SNIPPET)
+        if rows is None:
+            return _differs("answers", f"load.py could not be run on {count} samples. {findings[0].message}")
+        outputs = torch.tensor([row["outputs"] for row in rows]).to(expected.dtype)
+        asked = f"{count} {probes.data} samples ({given[0].suffix})"
+        if outputs_sha256([outputs]) == outputs_sha256([expected]):
+            text = f"load.py was run on {asked}: its answers are those of the hybrid, bit for bit."
+            return CertificateCheck(what="answers", outcome="equal", text=text)
+        distance = _distance((outputs,), (expected,))
+        kind = _probes(path)[1]
+        elsewhere = kind and kinds.differences(kind, kinds.current_kind(_CPU, torch.get_num_threads()))
+        most = _NEAR * float(expected.double().abs().max())
+        if elsewhere and outputs.shape == expected.shape and float((outputs - expected).double().abs().max()) <= most:
+            return _not_compared(f"load.py was run on {asked}. {elsewhere[0]} Bits may differ. {distance}", "answers")
+        return _differs("answers", f"load.py, run on {asked}, gives other answers than the hybrid. {distance}")
+
+
+def _samples(data: Path, count: int, folder: Path, *, shorter: bool) -> list[Path]:
+    """Write the first samples of a data set as files for load.py: as pictures where they are."""
+    held = {name: tensor[:count].clone() for name, tensor in open_data(data).entries.items() if name != TARGETS}
+    if shorter:  # the last id is a target alone
+        longest = max(one.shape[1] for one in held.values() if one.dim() > 1)
+        held = {
+            name: one[:, :-1].contiguous() if one.dim() > 1 and one.shape[1] == longest else one
+            for name, one in held.items()
+        }
+    [first, *others] = held.values()
+    if others or first.dtype is not torch.uint8 or first.dim() != 4 or first.shape[1] not in (1, 3):
+        save_file(held, folder / "samples.safetensors")
+        return [folder / "samples.safetensors"]
+    paths = [folder / f"sample-{place}.png" for place in range(count)]
+    for path, pixels in zip(paths, first.permute(0, 2, 3, 1).numpy(), strict=True):
+        Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(path)
+    return paths
+
+
+def _answers(folder: Path, given: Sequence[Path]) -> list[dict[str, Any]]:
+    """What `python load.py FILE... --json` prints, in this process, which has torch loaded; raises what it raises."""
+    before, printed = (sys.argv, sys.path[:], {*sys.modules}), io.StringIO()
+    sys.argv, sys.path[:0] = ["load.py", *map(str, given), "--json"], [str(folder)]
+    try:
+        with chdir(folder), redirect_stdout(printed):
+            runpy.run_path(SNIPPET, run_name="__main__")
+    except (Exception, SystemExit) as error:  # it may raise anything
+        raise BadInput.of(_TITLE, SNIPPET, f"{type(error).__name__}: {str(error)[:200]}", "Report this.") from None
+    finally:
+        sys.argv, sys.path[:] = before[:2]
+        for name in {*sys.modules} - before[2]:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+    found: list[dict[str, Any]] = json.loads(printed.getvalue())
+    return found
+
 
 def _probes(path: Path) -> tuple[Probes, Kind | None]:
     """Read probes and the kind of device that computed them, which those without samples lack."""
@@ -350,9 +443,9 @@ def _distance(outputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
     return f"The largest difference is {largest:.3g}, where values reach {size:.3g}."
 
 
-def _differs(what: Literal["files", "weights", "keys", "outputs"], text: str) -> CertificateCheck:
+def _differs(what: _What, text: str) -> CertificateCheck:
     return CertificateCheck(what=what, outcome="differs", text=visible(text))
 
 
-def _not_compared(text: str) -> CertificateCheck:
-    return CertificateCheck(what="outputs", outcome="not compared", text=visible(text))
+def _not_compared(text: str, what: _What = "outputs") -> CertificateCheck:
+    return CertificateCheck(what=what, outcome="not compared", text=visible(text))

@@ -83,7 +83,7 @@ def work(job: Job, tell: Tell = untold) -> BaseModel:
         _let_write(True)
         return ask_torch(job)
     if isinstance(job, CertifyJob):
-        limit_resources(_bytes_of(path for path in (job.archive, job.upload, job.probes) if path is not None))
+        limit_resources(_bytes_of(path for path in (job.archive, job.upload, job.probes, job.data) if path is not None))
         _let_write(True)
         os.nice(CERTIFIER_NICENESS)
         return certify(job)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -230,12 +230,16 @@ class CertifyJob(BaseModel, frozen=True, extra="forbid"):
     """Of the weights that were separated; None for what its own certificate says."""
     put_in: bool = False
     """Whether to put the certificate into the zip."""
+    data: Path | None = None
+    """The data set that the probes are the first samples of; None if it is not at hand."""
+    facts: dict[str, Any] = {}
+    """About its training data."""
 
 
 class CertificateCheck(BaseModel, frozen=True, extra="forbid"):
     """One thing that a certificate says about a model file."""
 
-    what: Literal["files", "weights", "keys", "outputs"]
+    what: Literal["files", "weights", "keys", "outputs", "answers"]
     outcome: Literal["equal", "differs", "not compared"]
     text: str
     """What was compared and how, or why not; a sentence."""

@@ -56,6 +56,12 @@ class Certifier:
             self._thread = threading.Thread(target=self._watch, name="certifier", daemon=True)
             self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether certificates are due that the thread makes."""
+        alive = self._thread is not None and self._thread.is_alive()
+        return alive and bool(self._store.runs.uncertified(self._clock.utc_s()))
+
     def stop(self) -> None:
         """Stop; a certificate in the making is made later."""
         self._stop.set()
@@ -147,6 +153,7 @@ class Certifier:
         probes = depot.bring(row.run_id, row.name, f"models/{row.name}.probes.safetensors")
         spec = RunSpec.model_validate(run.spec)
         [submodel] = [part for part in spec.submodels if part.name == row.name]
+        data = self._home.file((submodel.test_data or submodel.train_data).removeprefix("sha256:"))
         return CertifyJob(
             archive=archive,
             scratch=self._home.quarantine,
@@ -156,4 +163,6 @@ class Certifier:
             model=Path(row.model_path or "").name,
             state_sha256=row.state_sha256,
             put_in=True,
+            data=data if data.is_file() else None,
+            facts=self._store.library.facts(submodel.train_data.removeprefix("sha256:")),
         )

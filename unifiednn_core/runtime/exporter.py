@@ -15,6 +15,7 @@ from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.events import Ended
+from unifiednn_core.engine.meaning import Facts
 from unifiednn_core.engine.separator import Separated, separate
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.lifecycle import Event
@@ -60,13 +61,15 @@ class Exporter:
         report: Callable[[Exported | ExportDelayed], object],
         ships_probes: Callable[[str], bool] = lambda name: True,
         keep: Callable[[str, Separated], Mapping[str, str] | None] = lambda name, separated: None,
+        facts_of: Callable[[str], Facts] = lambda name: {},
     ):
         """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec, `epochs_of` reads its epochs.
 
         `ships_probes` says whether samples of its data may be in the file that people download. `keep` has the files
         kept for other hosts and returns their keys; it raises `SeparationFailed` where that does not work now.
+        `facts_of` finds those about its training data.
         """
-        self._keep, self._epochs_of = keep, epochs_of
+        self._keep, self._epochs_of, self._facts_of = keep, epochs_of, facts_of
         self._ships_probes = ships_probes
         self._folder_of, self._definitions, self._spec_of, self._report = folder_of, definitions, spec_of, report
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exporter")
@@ -113,7 +116,7 @@ class Exporter:
                     definition, folder, plain = self._definitions[name], self._folder_of(name), name_of_key(name)
                     found = found or separate(
                         plain, definition, weights, spec=spec, figures=self._epochs_of(name), folder=folder,
-                        probes=ended.probes, ships_probes=self._ships_probes(name),
+                        probes=ended.probes, ships_probes=self._ships_probes(name), facts=self._facts_of(name),
                     )  # fmt: skip
                     self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))
                     return

@@ -142,6 +142,7 @@ class Reporter:
             self.report,
             self._ships_probes,
             self._keep_model,
+            self._facts_of,
         )
 
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
@@ -328,6 +329,13 @@ class Reporter:
                 holder[key] = filenames.get(holder[key], holder[key])
         submodel["hyperparameters"].setdefault("seed", spec.seed)
         return {**document, "threads": run.threads, "submodels": [submodel]}
+
+    def _facts_of(self, key: str) -> Mapping[str, Any]:
+        """What the library knows about the training data of a sub-model."""
+        run_id, name = self._address(key)
+        parts = self._store.runs.get(run_id)[0].spec.get("submodels", ())
+        data = next((part.get("train_data", "") for part in parts if part["name"] == name), "")
+        return self._store.library.facts(data.removeprefix("sha256:"))
 
     def _ships_probes(self, key: str) -> bool:
         """Whether samples of its data may leave with the model: not if another person has lent them."""

@@ -73,6 +73,12 @@ class Library:
                 rows.append(file)
             return rows
 
+    def facts(self, sha256: str) -> dict[str, Any]:
+        """Facts about a file; empty for an unknown one."""
+        with self._database.read() as session:
+            known = session.get(FileRow, sha256)
+            return {} if known is None else known.facts
+
     def names_by_owner(self, sha256: str) -> dict[str, str]:
         """Owners of a file and the name that each gave it; empty for an unknown file."""
         with self._database.read() as session:

@@ -18,6 +18,7 @@ TITLES: Final = {
     "weights": "Weights",
     "keys": "Names and shapes",
     "outputs": "Outputs",
+    "answers": "load.py",
 }
 """What was compared."""
 OUTCOMES: Final = {"equal": "equal, bit for bit", "differs": "differs", "not compared": "not compared"}

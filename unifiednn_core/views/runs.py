@@ -122,6 +122,8 @@ class SubModelView:
     artifact_bytes: int | None = None
     certificate: Certificate | None = None
     """What its file was compared with; None before that is known, and in lists."""
+    certify_at_s: float | None = None
+    """When its certificate is due, which is not made yet."""
     state_sha256: str | None = None
     actions: frozenset[Event] = frozenset()
     """Actions that its state allows now."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError
 
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
@@ -173,7 +173,7 @@ def test_the_steps_give_the_tables_of_a_new_database(request: pytest.FixtureRequ
 def test_a_step_that_fails_leaves_the_database_as_it_was(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = database.read_bytes()
     monkeypatch.setattr("unifiednn_core.store.migrations.STEPS", {4: (*STEPS[4], "DROP TABLE no_such_table")})
-    with pytest.raises(OperationalError, match="no such table"):
+    with pytest.raises(DatabaseError, match="no such table"):
         Store(f"sqlite:///{database}")
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version FROM schema_version").fetchall() == [(4,)]
