@@ -72,7 +72,10 @@ def _certificate(part: SubModelView) -> None:
     """What its file was compared with, and the lines that load it, to be copied."""
     found = part.certificate
     if found is None:
-        st.html(markup.quiet("hourglass_top", "No certificate yet: the file is compared once it is written."))
+        if part.certify_at_s is None:
+            st.html(markup.quiet("rule", "No certificate: the file could not be compared. The events say why."))
+        else:
+            st.html(markup.quiet("hourglass_top", "Verifying: the file is compared with the hybrid."))
         return
     verdict, symbol, colour = certificate.LOOKS[certificate.standing(found)]
     badge = markup.badge(verdict, symbol, colour, certificate.headline(found))

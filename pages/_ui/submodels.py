@@ -124,7 +124,7 @@ def _head(view: RunView) -> str:
 def _verified(submodel: SubModelView) -> str:
     """A sign for the certificate of its file."""
     if (found := submodel.certificate) is None:
-        return ""
+        return "" if submodel.certify_at_s is None else markup.faint("verifying")
     _, symbol, colour = certificate.LOOKS[certificate.standing(found)]
     words = markup.text(certificate.headline(found))
     sign = f'<span class="u-icon" style="color:var(--u-{colour})" title="{words}" aria-hidden="true">{symbol}</span>'

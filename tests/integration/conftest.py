@@ -56,6 +56,9 @@ def write_spec(samples: Path, folder: Path, *, epochs: dict[str, int], **changes
     return path
 
 
+START = Certifier.start
+
+
 @pytest.fixture(autouse=True)
 def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli_kit import unifiednn
-from tests.integration.conftest import write_spec
+from tests.integration.conftest import START, write_spec
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli.comparisons import arm_order
+from unifiednn_core.runtime.certifier import Certifier
+from unifiednn_core.service.facade import Service
 
 ARMS = ("hybrid", "concurrent", "sequential")
 
@@ -24,7 +26,10 @@ def two_networks(samples: Path, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_compare_trains_all_arms_and_finds_their_baselines_again(home: Home, samples: Path, tmp_path: Path) -> None:
+def test_compare_trains_all_arms_and_finds_their_baselines_again(
+    home: Home, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Certifier, "start", START)
     spec = two_networks(samples, tmp_path)
     page = tmp_path / "report.html"
     done = unifiednn(home, "compare", str(spec), "--json", "--html", str(page))
@@ -43,6 +48,12 @@ def test_compare_trains_all_arms_and_finds_their_baselines_again(home: Home, sam
         ):
             assert verdict[figure] == ours / theirs
     assert "<html" in page.read_text(encoding="utf-8")
+    arms = [document["hybrid"], *document["baselines"].values()]
+    certified_s = max(part["certificate"]["made_at_s"] for part in arms[0]["submodels"].values())
+    service = Service.open(home)
+    started_s = [service.runs.observe(arm["run_id"]).started_at_s for arm in arms]
+    service.close()
+    assert certified_s < min(started_s[1:]), "nobody waits for a certificate until the baselines have ended"
 
     again = unifiednn(home, "compare", str(spec), "--policy", "sjf")
     assert again.returncode == 0, again.stderr

@@ -463,7 +463,7 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
     same = ("name", "arrival", "number", "priority", "model_format", "parameters", "epochs", "epochs_done",
             "steps_total", "steps_done", "service_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy",
             "peak_memory_bytes", "not_learning", "cpu_s", "cause", "remedy", "checkpoint_step", "checkpoint_bytes",
-            "checkpoint_at_s", "artifact", "artifact_bytes", "state_sha256")  # fmt: skip
+            "checkpoint_at_s", "artifact", "artifact_bytes", "certify_at_s", "state_sha256")  # fmt: skip
     ended_at_s = part.ended_at_s or view.ended_at_s or view.created_at_s
     return SubModelRow(
         **{name: getattr(part, name) for name in same},

@@ -287,8 +287,9 @@ def certified(holds):
 
 
 def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(open_page, service):
-    first, *others = ended().submodels
-    service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=certified(True)), *others))]
+    first, second, third = ended().submodels
+    parts = replace(first, certificate=certified(True)), replace(second, certify_at_s=START_S), third
+    service.listed[:] = [replace(ended(), submodels=parts)]
     app = open_page("run", run="r-done")
     words = text_of(app)
     for told in (
@@ -300,7 +301,8 @@ def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(
         assert told in words
     assert first.state_sha256 in words
     assert "torch.export.load" in app.code[0].value
-    assert words.count("No certificate yet") == 2, "of the others"
+    assert words.count("Verifying: ") == 1 == words.count("No certificate: "), "of the others"
+    assert " verifying " in words, "where the seal will be"
     assert "does not hold" not in words
 
 

@@ -31,6 +31,8 @@ Hybrids = Sequence[tuple[HybridRow, Sequence[Resident]]]
 Parts = Sequence[SubModelRow]
 Seconds = Mapping[str, float]
 """Seconds per step, by memory key."""
+CERTIFICATES = "the certificates of models that have ended"
+"""What baselines wait for: while one is measured, none is made."""
 NOTHING = Need(kept_bytes=0, working_bytes=0)
 """Need of a sub-model that is only to be saved."""
 
@@ -45,7 +47,7 @@ class Fleet:
     runs: Mapping[str, RunRow]
     """Runs that wait, by id."""
     forbidden: Mapping[str, str]
-    """What runs wait for whose people may not share a process, by id."""
+    """What runs wait for that no device can give, by id."""
     residents: Mapping[str, Resident] = field(default_factory=dict)
     """All that waits or is placed, with its run, by `RUN_ID/NAME`."""
     speeds: Seconds = field(default_factory=dict)
@@ -53,11 +55,12 @@ class Fleet:
 
 def fleet_of(
     store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]],
-    host: str = SERVER,
+    host: str = SERVER, verifying: Callable[[], bool] = lambda: False,
 ) -> Fleet:  # fmt: skip
     """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`.
 
     `budget_of` reads the memory of a device of this `host`, by its name there; those of others are from their rows.
+    While it is `verifying` models, no baseline starts.
     """
     rows, now_s = {row.name: row for row in store.devices.all()}, clock.utc_s()
     hosts = {row.name: row for row in store.hosts.all()} if {host, *map(host_of, rows)} != {SERVER} else {}
@@ -92,7 +95,11 @@ def fleet_of(
         _device(row, budget(row), context_bytes(row.type), state(row), resting=row.name in resting)
         for row in rows.values()
     )
-    lacking = {run.id: lacks_permission(run, parts, rule) for run, parts in waiting}
+    verifies = any(run.mode != HYBRID for run, _ in waiting) and verifying()
+    lacking = {
+        run.id: CERTIFICATES if verifies and run.mode != HYBRID else lacks_permission(run, parts, rule)
+        for run, parts in waiting
+    }
     asked = [
         entry
         for run, parts in waiting

@@ -26,7 +26,7 @@ from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.host_lease import HostLease
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
-from unifiednn_core.runtime.placing import Fleet, Hybrids, fleet_of
+from unifiednn_core.runtime.placing import Fleet, Hybrids, Parts, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
@@ -35,7 +35,7 @@ from unifiednn_core.store import Store, leases
 from unifiednn_core.store.database import QUEUE
 from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
-from unifiednn_core.store.schema import HYBRID, HybridRow
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow
 from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity
 
 TICK_S = 0.5
@@ -61,11 +61,14 @@ class Supervisor:
         devices: Callable[[], Sequence[Device]] = devices_of_host,
         chores: Callable[[], None] | None = None,
         host: str = SERVER,
+        verifying: Callable[[], bool] = lambda: False,
     ):
         """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside.
 
-        `host` is what the fleet calls this machine; the server's has the name `server`.
+        `host` is what the fleet calls this machine; the server's has the name `server`. `verifying` says whether
+        certificates are being made here, which baselines wait for.
         """
+        self._verifying = verifying
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
         self._budget, self._devices, self._chores = budget, devices, chores
         self._host, self.lease = host, HostLease(store, clock, host)
@@ -148,7 +151,7 @@ class Supervisor:
         if waiting or drains or self._store.hybrids.share():
             hybrids = self._store.hybrids.listed()  # many rows; private hybrids alone need nothing
             self._go_on(hybrids)
-            self._place(fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host))
+            self._place(self._fleet_of(hybrids, waiting))
 
     def fleet(self) -> Fleet:
         """What placement sees now."""
@@ -157,7 +160,10 @@ class Supervisor:
             with suppress(OperationalError):  # on a full disk people still see what is known
                 self._look_at_devices()
         hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
-        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host)
+        return self._fleet_of(hybrids, waiting)
+
+    def _fleet_of(self, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]) -> Fleet:
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host, self._verifying)
 
     def _free_bytes(self) -> dict[str, int | None]:
         return {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}

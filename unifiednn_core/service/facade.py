@@ -92,7 +92,9 @@ class Service:
         clock = store.clock
         depot.settle(home, store.blobs, store.people)
         chores = Housekeeper(home, store, clock)
-        return cls(home, store, Supervisor(store, LocalLauncher(home), clock, chores=chores), clock)
+        certifier = Certifier(home, store, clock)
+        supervisor = Supervisor(store, LocalLauncher(home), clock, chores=chores, verifying=lambda: certifier.busy)
+        return cls(home, store, supervisor, clock, certifier=certifier)
 
     def _devices_elsewhere(self) -> Sequence[Device]:
         """Devices of other hosts, as of a moment ago."""

@@ -141,7 +141,7 @@ def _without_hybrids(run_id: str, text: str) -> str:
 def without_files(view: RunView) -> RunView:
     """The view of a person without access to files and commands."""
     files: dict[str, Any] = dict.fromkeys(
-        ("artifact", "artifact_bytes", "certificate", "checkpoint_step", "checkpoint_bytes")
+        ("artifact", "artifact_bytes", "certificate", "certify_at_s", "checkpoint_step", "checkpoint_bytes")
     )
     parts = tuple(replace(part, **files, actions=frozenset()) for part in view.submodels)
     spec = _own_spec(view.spec, {part.name for part in parts}, frozenset())

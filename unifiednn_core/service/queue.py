@@ -157,7 +157,7 @@ def _entry(run: RunRow, parts: Sequence[SubModelRow], place: int, outlook: Outlo
     still = [row for row in parts if State(row.state) not in ENDED] or list(parts)
     keys = [f"{run.id}/{row.name}" for row in still]
     forbidden = outlook.fleet.forbidden.get(run.id)
-    if forbidden is not None and not names_people:
+    if forbidden is not None and forbidden.startswith(PERMISSION) and not names_people:
         forbidden = PERMISSION
     starts_in_s, ends_in_s = outlook.of(keys)
     return LineEntry(
