@@ -3,11 +3,10 @@
 # make test-slow   whole flows in a browser, trainings side by side, drills: tests marked `slow`, which CI runs after `make test`
 # make test-long   all tests, also those marked `long`, with 200 examples per property
 # make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
-# make gpu     run the tests and benches that need a GPU, within BUDGET_S seconds, with that machine's own PyTorch
+# make gpu STEPS="env tests"   run what needs a GPU in ten minutes, with that machine's own PyTorch; DRY=1 tries it without one
 # make chaos   kill the demo at least 1,000 times, shared hybrids 300 times, a cluster 1,000 times; see docs/RELIABILITY.md
 SHELL := /bin/bash
 PYTHON ?= python3
-BUDGET_S ?= 1500
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
@@ -69,10 +68,10 @@ chaos: .venv/app.stamp samples
 	$(BIN)/python -m tools.chaos --cluster --database postgres --kills 500 --write docs
 
 gpu-bundle: .venv/app.stamp
-	$(BIN)/python -m tools.bench.bundle --data "$(or $(DATA),$(UNIFIEDNN_DATA))"
+	PYTHON=$(BIN)/python bash tools/gpu/bundle.sh "$(or $(DATA),$(UNIFIEDNN_DATA))"
 
 gpu:
-	$(PYTHON) -m tools.bench.gpu --budget-s $(BUDGET_S)
+	PYTHON=$(PYTHON) STEPS="$(STEPS)" DRY="$(DRY)" bash tools/gpu/run.sh
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

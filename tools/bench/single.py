@@ -17,7 +17,6 @@ _MODULES = {
     "forecast": "forecast",
     "first-light": "first_light",
     "fleet": "fleet",
-    "gpu-probe": "probe",
     "prediction": "prediction",
     "protection": "protection",
     "queries": "queries",
@@ -35,13 +34,13 @@ _MODULES = {
     "viewers": "viewers",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
-ON_GPU = frozenset({"gpu-probe", "replayed-steps", "techniques"})
+ON_GPU = frozenset({"replayed-steps", "techniques"})
 """Those that use a GPU if there is one."""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def document(name: str, repeats: int, asked: Mapping[str, Any], time_s: float | None = None) -> dict[str, Any]:
-    """Measure one of `NAMES`, of which `gpu-probe` and `techniques` keep to a time. Raises `ToolFailed`.
+    """Measure one of `NAMES`, of which `techniques` keeps to a time. Raises `ToolFailed`.
 
     `asked` comes from `result.environment`.
     """

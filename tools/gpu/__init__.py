@@ -1,0 +1,1 @@
+"""Ten minutes on a GPU machine without a network: what to carry there, and what to run."""
