@@ -1,11 +1,13 @@
 """The checks themselves; each takes the device that it is made on."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from tests.gpu import poisoned
 from tests.gpu.kit import KINDS, Bench, alone, hash_of, spec_of
+from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.events import Captured, DataChanged, Left, ProcessChanged, Report, Stepped
 from unifiednn_core.engine.orders import Order
 from unifiednn_core.engine.process_state import ProcessState
@@ -64,14 +66,14 @@ def restored_state_is_on_the_device(device: torch.device) -> None:
     kind = KINDS["resnet"]
     spec = spec_of("resnet", kind)
     first = Bench(device, [("resnet", kind, spec)], IN_TURNS).submodels[0]
-    with first.world():
+    with exact_profile(device, 1), first.world():
         for _ in range(3):
             first.step()
         kept = first.capture()
     second = Bench(device, [("resnet", kind, spec)], IN_TURNS)
     submodel = second.submodels[0]
     submodel.restore(kept)
-    with submodel.world():
+    with exact_profile(device, 1), submodel.world():
         submodel.step()
         moments = list(_moments(submodel.optimizer))
         assert moments
@@ -86,7 +88,7 @@ def parked_and_placed_again(device: torch.device) -> None:
     bench = Bench(device, [("resnet", kind, spec)], IN_TURNS)
     submodel = bench.submodels[0]
     for _ in range(4):
-        with submodel.world():
+        with exact_profile(device, 1), submodel.world():
             submodel.step()
         submodel.park()
         assert {weight.device.type for weight in submodel.module.parameters()} == {"cpu"}
@@ -130,11 +132,11 @@ def randomness_is_each_ones_own(device: torch.device) -> None:
 
     together, one_by_one = submodels(), submodels()
     assert [one.shares_randomness for one in together] == [False, device.type == "cuda"]
-    with together[0].world(), together[1].world():
+    with exact_profile(device, 1), together[0].world(), together[1].world():
         for submodel in together * 3:
             submodel.step()
     for submodel in one_by_one:
-        with submodel.world():
+        with exact_profile(device, 1), submodel.world():
             for _ in range(3):
                 submodel.step()
     assert list(map(captured, together)) == list(map(captured, one_by_one))
@@ -146,11 +148,20 @@ def settings_are_put_back(device: torch.device) -> None:
     bench = Bench(device, [(name, kind, spec_of(name, kind)) for name in ("rude", "lenet")], IN_TURNS)
     bench.submodels[0].module.register_forward_pre_hook(lambda *_: torch.set_float32_matmul_precision("medium"))
     with ProcessState(device) as before:
+        precisions = precision_of_each_place()
         ended = bench.run()
-        assert before.restore() == ()
+        assert (before.restore(), precision_of_each_place()) == ((), precisions)
     assert hash_of(ended["lenet"]) == alone(kind, spec_of("lenet", kind), device)
     [changed] = [report for report in bench.reports if isinstance(report, ProcessChanged)]
     assert (changed.submodel, changed.settings) == ("rude", ("precision of float32",))
+
+
+def precision_of_each_place() -> dict[object, object]:
+    """To what float32 may be rounded, by torch's older API and by each place of its newer one."""
+    places = [("generic", "all"), *itertools.product(("mkldnn", "cuda"), ("all", "matmul", "conv", "rnn"))]
+    newer: dict[object, object] = {place: torch._C._get_fp32_precision_getter(*place) for place in places}
+    older = (torch.get_float32_matmul_precision, torch._C._get_cublas_allow_tf32, torch._C._get_cudnn_allow_tf32)
+    return newer | {read.__name__: read() for read in older}
 
 
 def damaged_data_are_noticed(device: torch.device) -> None:

@@ -105,4 +105,4 @@ def _flat(value: Any) -> Iterator[Any]:
 def _bytes(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return bytes(value.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy())
+    return bytes(value.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).cpu().numpy())

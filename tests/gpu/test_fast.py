@@ -42,7 +42,7 @@ def test_every_kind_of_network_goes_on_in_every_precision(cuda: torch.device, na
     again = trained(cuda, name, 2, precision, taken)
     assert (again.steps_done, again.capture().recipe["profile"]) == (5, "fast")
     half.park()
-    with half.world():
+    with exact_profile(cuda, 1, fast=True), half.world():
         half.step()
 
 

@@ -158,6 +158,7 @@ def test_other_threads_can_wait_for_the_numbers_of_a_step(cuda: torch.device) ->
     assert told.loss.item() == expected
     torch.cuda.synchronize()
     with at_work(cuda, submodel):
+        submodel.end_epoch()
         assert submodel.step().ready is None
 
 

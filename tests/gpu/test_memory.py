@@ -9,6 +9,7 @@ import torch
 
 from tests.gpu.checks import IN_TURNS
 from tests.gpu.kit import KINDS, Bench, spec_of
+from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.machine.gpu import GpuSampler
 
 MIB = 1024**2
@@ -28,28 +29,28 @@ def test_what_has_not_started_holds_nothing(cuda: torch.device) -> None:
     before = allocated_bytes()
     bench = bench_of(cuda, "resnet", "lenet")
     assert allocated_bytes() == before
-    with bench.submodels[0].world():
+    with exact_profile(cuda, 1), bench.submodels[0].world():
         bench.submodels[0].step()
     assert {weight.device.type for weight in bench.submodels[1].module.parameters()} == {"cpu"}
 
 
 def test_between_its_turns_a_network_holds_no_gradients(cuda: torch.device) -> None:
     bench = bench_of(cuda, "resnet")
-    with bench.submodels[0].world():
+    with exact_profile(cuda, 1), bench.submodels[0].world():
         bench.submodels[0].step()
     assert all(weight.grad is None for weight in bench.submodels[0].module.parameters())
 
 
 def test_parking_gives_the_memory_of_the_device_back(cuda: torch.device) -> None:
     warm = bench_of(cuda, "resnet")  # libraries keep workspaces of their own from the first step on
-    with warm.submodels[0].world():
+    with exact_profile(cuda, 1), warm.submodels[0].world():
         warm.submodels[0].step()
     warm.submodels[0].park()
     warm.submodels[0].release()
     del warm
     before, held = allocated_bytes(), torch.cuda.memory_reserved()
     bench = bench_of(cuda, "resnet")
-    with bench.submodels[0].world():
+    with exact_profile(cuda, 1), bench.submodels[0].world():
         bench.submodels[0].step()
     in_use = allocated_bytes()
     weights = sum(w.numel() * w.element_size() for w in bench.submodels[0].module.parameters())

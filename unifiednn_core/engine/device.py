@@ -2,6 +2,7 @@
 
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -61,14 +62,22 @@ def exact_profile(device: torch.device, threads: int, *, fast: bool = False) -> 
     wanted: list[tuple[Setting, object]] = [(THREADS, threads)]
     wanted += REPEATABLE_KERNELS if device.type == "cuda" else []
     wanted = [(setting, fast if setting.name == TF32 else value) for setting, value in wanted]
-    before = [setting.read() for setting, _ in wanted]
+    before, outside = [setting.read() for setting, _ in wanted], getattr(_PROFILE, "applied", False)
     try:
         for setting, value in wanted:
             setting.write(value)
+        _PROFILE.applied = True
         yield
     finally:
+        _PROFILE.applied = outside
         for (setting, _), value in zip(wanted, before, strict=True):
             setting.write(value)
+
+
+def require_profile(device: torch.device) -> None:
+    """Raise `RuntimeError` for a GPU outside `exact_profile` of the calling thread: convolutions would use TF32."""
+    if device.type == "cuda" and not getattr(_PROFILE, "applied", False):
+        raise RuntimeError("A step on a GPU has other bits outside exact_profile. Enter exact_profile before world.")
 
 
 @contextmanager
@@ -85,6 +94,10 @@ def own_stream(device: torch.device, lane: int) -> Iterator[None]:
 def _stream(device: torch.device, lane: int) -> torch.cuda.Stream:
     """The same one for each run in this process: cuBLAS keeps a workspace for each stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+_PROFILE = threading.local()
+"""`applied` inside `exact_profile`."""
 
 
 class Setting(NamedTuple):

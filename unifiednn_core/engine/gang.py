@@ -25,6 +25,7 @@ from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.learning import Learned
+from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import StepProgram, record, state_of
@@ -70,6 +71,7 @@ class Gang:
         """Whether all members took part in the last step with a full batch."""
         self._recorded = self._recordable()
         self._update = StackedSgd(members, exact=program is None)
+        self._process = ProcessState(self._members[0].device)
 
     @classmethod
     def of(
@@ -78,7 +80,7 @@ class Gang:
         """Form a gang of sub-models; returns the reason, as a sentence, if they cannot be one."""
         if reason := _obstacle(submodels):
             return reason
-        programs = []
+        programs, process = [], ProcessState(submodels[0].device)
         for submodel in submodels:
             data, size = submodel.leases[0].use(), submodel.spec.hyperparameters.batch_size
             try:
@@ -87,6 +89,8 @@ class Gang:
                     batched.require_batched(programs[-1])
             except NoBatchedForm as refused:
                 return f"{submodel.name} cannot train fused: {refused}."
+            if changed := process.restore():
+                return _changes(submodel.name, changed)
             if programs[-1] != programs[0]:
                 return f"{submodels[0].name} and {submodel.name} are not the same network."
         return cls(submodels, programs[0] if fast else None, now_s)
@@ -151,6 +155,8 @@ class Gang:
         for member in self._members:
             if member.name not in learned:
                 learned[member.name] = _attempt(member.learner, batches[member.name])
+                if changed := self._process.restore():  # before the next member computes
+                    self.dissolve(_changes(member.name, changed))
         if fused is not None and not self._accepted:
             self._judge(fused, full, batches, alone=[learned[member.name] for member in full])
         together = self._whole and self.dissolved is None and one_pass
@@ -266,6 +272,10 @@ class Gang:
 
     def _states_of(self, members: Sequence[SubModel]) -> list[State]:
         return [self._states[member.name] for member in members]
+
+
+def _changes(name: str, settings: Sequence[str]) -> str:
+    return f"{name} changes settings of the process, which its neighbours would compute with: {', '.join(settings)}."
 
 
 def _obstacle(submodels: Sequence[SubModel]) -> str | None:

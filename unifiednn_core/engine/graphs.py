@@ -1,13 +1,17 @@
 """A learner that replays whole steps: forward and backward, recorded once and launched by one call.
 
 The optimizer, clipping and the LR scheduler stay outside, and partial batches go through operator by operator. A
-recording is used only if three replayed steps give the bits of three eager ones and are faster. Otherwise its sub-model
-trains eagerly for good, and says why.
+recording is used only if three replayed steps give the bits of three eager ones and are faster: gradients, buffers,
+generators and counts of correct predictions. The loss that is shown has the same bits, too, unless torch itself calls
+the operator not repeatable, as the forward of `nll_loss2d` on CUDA; then it agrees within rounding. Otherwise the
+sub-model trains eagerly for good, and says why.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +30,9 @@ LONGEST_STEP_S = 1.0  # a check takes a dozen steps, and nobody else trains mean
 MOST_RECORDINGS = 8  # of one sub-model, each because it came to another lane or was parked
 _PART = 2**18  # elements that are digested at once
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+_UNREPEATABLE = "does not have a deterministic implementation"
+"""What torch says of an operator in its mode `warn`."""
+LOSS_TOLERANCE = 1e-5  # relative; sums of float32 in another order
 _SHRINKAGE = 0.999  # of weights between two checked steps, so that a recording has to read them anew
 
 
@@ -113,12 +120,13 @@ class RecordedLearner:
 
     def _record(self, recorder: StepRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
         checks = self.gain is None
-        bits, eager_s = list[list[int]](), 0.0
+        before, eager_s, unrepeatable = list[_Left](), 0.0, list[str]()
         with recorder.aside():
             draws = self._probe(recorder, given[0])
             kept.restore()
             if checks:
-                bits = list(self._digests(self._eager, given))
+                with _unrepeatable() as unrepeatable:
+                    before = list(self._digests(self._eager, given))
                 kept.restore()
                 eager_s = recorder.duration_s(lambda: _each(self._eager, given))
                 kept.restore()
@@ -126,8 +134,11 @@ class RecordedLearner:
             self._step = step = _RecordedStep(recorder, self._eager, given[0], draws)
         if not checks:
             return
-        if list(self._digests(step, given)) != bits:
-            raise Unfit("its replayed steps give other bits")
+        for replayed, eager in zip(self._digests(step, given), before, strict=True):
+            if replayed.bits != eager.bits:
+                raise Unfit("its replayed steps give other bits")
+            if not replayed.has_loss_of(eager, exactly=not unrepeatable):
+                raise Unfit("its replayed steps give another loss")
         kept.restore()
         gain = eager_s / recorder.duration_s(lambda: _each(step, given))
         if gain < LEAST_GAIN:
@@ -148,14 +159,13 @@ class RecordedLearner:
             raise Unfit(f"one takes {took_s[0]:.1f} s, and launching it is a small part of that")
         return draws[0]
 
-    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator[list[int]]:
-        """After each step the digest of everything that it leaves."""
+    def _digests(self, learner: Learner, given: list[list[Tensor]]) -> Iterator["_Left"]:
+        """What each step leaves."""
         trained, module = self._eager.trained, self._eager.module
         for batches in given:
             learned, rng = learner(batches), self._randomness.state
-            told = [learned.loss, learned.correct, rng.cpu, rng.cuda]
-            left = [*told, *module.buffers(), *(parameter.grad for parameter in trained)]
-            yield digest(tensor for tensor in left if tensor is not None)
+            left = [learned.correct, rng.cpu, rng.cuda, *module.buffers(), *(one.grad for one in trained)]
+            yield _Left(digest(tensor for tensor in left if tensor is not None), learned.loss.detach().cpu())
             with torch.no_grad():
                 torch._foreach_mul_(list(trained), _SHRINKAGE)
 
@@ -174,6 +184,33 @@ def digest(tensors: Iterable[Tensor]) -> list[int]:
         parts = [(part.long() * factors[tensor.device][: len(part)]).sum() for part in torch.split(bits, _PART)]
         sums.append(sum(part * (2 * place + 1) for place, part in enumerate(parts)))
     return [int(one) for one in sums]
+
+
+class _Left(NamedTuple):
+    """What a step leaves: the digest of all that trains or counts, and the loss, [] or [members]."""
+
+    bits: list[int]
+    loss: Tensor
+
+    def has_loss_of(self, other: "_Left", *, exactly: bool) -> bool:
+        """Whether the loss has the same bits, or agrees within rounding."""
+        if exactly:
+            return digest([self.loss]) == digest([other.loss])
+        return torch.allclose(self.loss, other.loss, rtol=LOSS_TOLERANCE, atol=0.0, equal_nan=True)
+
+
+@contextmanager
+def _unrepeatable() -> Iterator[list[str]]:
+    """Collect what torch says of operators that are not repeatable; other warnings go on."""
+    found = list[str]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    for one in caught:
+        if _UNREPEATABLE in str(one.message):
+            found.append(str(one.message))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 class _RecordedStep:

@@ -50,7 +50,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.computing import Computing
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.data_order import data_order
-from unifiednn_core.engine.device import RngState, launched, preserved
+from unifiednn_core.engine.device import RngState, launched, preserved, require_profile
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
 from unifiednn_core.engine.kinds import Kind
@@ -209,7 +209,11 @@ class SubModel:
 
     @contextmanager
     def world(self) -> Iterator[None]:
-        """Swap in this sub-model's RNG and device state; on exit save the RNG state and drop the gradients."""
+        """Swap in this sub-model's RNG and device state; on exit save the RNG state and drop the gradients.
+
+        The caller applies the profile: raises `RuntimeError` on a GPU outside `exact_profile`.
+        """
+        require_profile(self.device)
         if not self._placed:  # before its start, and while it is paused, it holds no memory on the device
             self._move(self.device)
             self._placed = True

@@ -71,7 +71,8 @@ class Offload(Technique):
 
     name: Literal["offload"] = "offload"
     budget_mib: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
-    """MiB that a step may take besides weights, gradients and optimizer state; by default as few as possible."""
+    """MiB that the tensors of a step may take besides weights, gradients and optimizer state; by default as few as
+    possible. On a GPU the workspace of a kernel, as of cuDNN's convolutions, comes on top while it runs."""
     ahead: Annotated[int, Field(ge=0, le=64)] = 1
     """Tensors prefetched ahead of backward."""
 

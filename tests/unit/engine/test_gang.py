@@ -16,6 +16,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.stacked_update import StackedSgd
@@ -281,6 +282,30 @@ def test_an_exact_gang_gives_each_member_the_bits_of_its_own_steps() -> None:
     assert fewer.recorded == 1 and fewer.replays > 0
     assert_close(left, others, 0.0)
     assert "profile" not in left[0].capture().recipe
+
+
+@pytest.mark.parametrize("rude_from", [0, 3])
+def test_settings_that_one_member_changes_reach_no_other(rude_from: int) -> None:
+    together, alone = submodels(), submodels()
+    seen: set[str] = set()
+
+    def change(module: nn.Module, given: object) -> None:
+        if together[0].steps_done >= rude_from:
+            torch.set_float32_matmul_precision("medium")
+
+    together[0].module.register_forward_pre_hook(change)
+    together[1].module.register_forward_pre_hook(lambda *_: seen.add(torch.get_float32_matmul_precision()))
+    said = "slow changes settings of the process, which its neighbours would compute with: precision of float32."
+    with worlds(together), worlds(alone), ProcessState(CPU):
+        gang = Gang.of(together, fast=False)
+        if rude_from:
+            assert isinstance(gang, Gang)
+            train(together, 6, gang)
+            train(alone, 6)
+            assert gang.dissolved == said and seen == {"highest"}
+            assert_close(together[1:], alone[1:], 0.0)
+        else:
+            assert gang == said and torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize("gain", [3.0, 1.05])

@@ -1,6 +1,7 @@
 """Recorded steps without a GPU: when they are made, checked, replayed, freed and refused."""
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,6 +125,27 @@ def test_a_recording_that_is_not_sound_is_never_used(spoil: Any, reason: str) ->
     assert found == train(submodels("cnn"), None)[0]
     assert [report.refused for report in told(reports)] == [reason]
     assert recorder.freed == recorder.recorded
+
+
+@pytest.mark.parametrize("off", [1e-7, 1e-3])
+@pytest.mark.parametrize("warned", [False, True])
+def test_a_loss_may_round_otherwise_only_where_torch_says_so(off: float, warned: bool) -> None:
+    [one] = submodels("cnn")
+    recorder, forward = recorder_of(one), one.criterion.forward
+
+    def criterion(*given: Any) -> Any:
+        if warned:
+            warnings.warn("nll_loss2d_forward does not have a deterministic implementation", stacklevel=1)
+        loss = forward(*given)
+        shift = 0.0 if recorder.is_aside else off  # of a replay
+        return loss + (loss * shift).detach()
+
+    one.criterion.forward = criterion
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, reports = train([one], recorder)
+    fits = warned and off < graphs.LOSS_TOLERANCE
+    assert [report.refused for report in told(reports)] == [None if fits else "its replayed steps give another loss"]
 
 
 def test_without_the_check_such_a_recording_would_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
