@@ -92,7 +92,7 @@ def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
 def _missing_protections() -> None:
     for one in frame.service().people.protections():
         if not one.holds:
-            st.html(markup.quiet("shield", f"{one.text} {one.remedy}"))
+            st.html(markup.quiet("shield", f"{one.found} {one.remedy}"))
 
 
 def _build_button(key: str, type: Literal["primary", "secondary"] = "secondary") -> None:

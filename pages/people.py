@@ -1,4 +1,4 @@
-"""Admin: people and what they may do, tokens, disk and retention, health, webhooks, protections, and the audit log."""
+"""Admin: people and what they may do, tokens, disk and retention, health, webhooks, the machine, and the audit log."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.people import PersonView, TokenView
 
-TABS = ("Roles", "Sharing", "Tokens", "Disk", "Health", "Notifications", "Protections", "Audit log")
+TABS = ("Roles", "Sharing", "Tokens", "Disk", "Health", "Notifications", "Machine", "Audit log")
 ROLES = "A role given here overrides that of the identity provider."
 ALONE = "Nobody signs in: this server is for one person of this machine. Roles and tokens count once people sign in."
 LONGEST_DAYS = 365
@@ -26,7 +26,7 @@ def main() -> None:
     frame.page("People")
     words = ROLES if signed_in.login_configured() else ALONE
     st.html(markup.title("Admin", markup.note(words)))
-    drawn = (_roles, _sharing, _tokens, disk.draw, health.draw, notifications_form.draw, _protections, audit_log.draw)
+    drawn = (_roles, _sharing, _tokens, disk.draw, health.draw, notifications_form.draw, _machine, audit_log.draw)
     for tab, draw in zip(st.tabs(list(TABS), key="people-tabs", on_change="rerun"), drawn, strict=True):
         if tab.open:
             with tab:
@@ -125,13 +125,12 @@ def _tokens() -> None:
             st.rerun()
 
 
-def _protections() -> None:
-    desk = frame.service().people
+def _machine() -> None:
     table = (
-        {"Protection": one.name, "State": "on" if one.holds else "off"} | {"What it does": f"{one.text} {one.remedy}"}
-        for one in desk.protections()
+        {"Checked": one.name, "State": one.state, "Found": one.found, "Wanted": one.wanted, "What to do": one.remedy}
+        for one in frame.service().monitoring.doctor()
     )
-    st.html(markup.table("Of this machine", table, {"Protection": markup.bold}))
+    st.html(markup.table("Of this machine", table, {"Checked": markup.bold}))
 
 
 def _valid(token: TokenView) -> str:

@@ -35,8 +35,8 @@ from unifiednn_core.machine.host import rollup
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import confinement, supervisor
 from unifiednn_core.scheduling import registry as policies
+from unifiednn_core.service.doctor import protections_of
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.protection import protections_of
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
@@ -180,7 +180,7 @@ def test_without_bubblewrap_workers_run_as_before_and_it_is_told(
         (tmp_path / "bwrap").chmod(0o755)
     [told] = [one for one in protections_of(home) if one.name == "workers"]
     assert not told.holds and told.remedy
-    assert {"off": WORKER_SANDBOX_SETTING, "missing": "not installed", "broken": "No permissions"}[way] in told.text
+    assert {"off": WORKER_SANDBOX_SETTING, "missing": "not installed", "broken": "No permissions"}[way] in told.found
     process, pid = confinement.start([python, "-c", FORGO], home, RUN, stdout=subprocess.PIPE, text=True)
     assert pid == process.pid
     assert "NoNewPrivs:\t1" in process.communicate()[0]  # type: ignore[operator]

@@ -18,6 +18,7 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import placed as room
 from unifiednn_core.engine.checkpoint import Checkpoint
+from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import EpochDone, Report
 from unifiednn_core.engine.hybrid import HybridModel
@@ -390,7 +391,7 @@ def test_two_gpus_have_the_bits_of_one() -> None:
         own = found.of(whole, gpus) if several else whole
         one = SubModel(asked, own, seed=3, train=train, test=None, device=gpus[0])
         for _ in range(2):
-            with one.world():
+            with exact_profile(gpus[0], 1), one.world():
                 for _ in range(3):
                     one.step()
                 there = {weight.device for weight in one.module.parameters()}

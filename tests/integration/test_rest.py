@@ -35,7 +35,7 @@ SAME = (
     "people list",
     "people sharing",
     "token list",
-    "protections",
+    "doctor",
     "audit",
 )
 """Commands whose `--json` a GET answers alike."""

@@ -55,9 +55,10 @@ def energy_text(joules: float | None) -> str:
     """Joules as `850 J` below one watt-hour, as `12.4 Wh` or `3.1 kWh` above."""
     if joules is None:
         return NOT_AVAILABLE
-    if joules < 3600:
-        return f"{joules:,.0f} J"
-    return f"{joules / 3600:,.1f} Wh" if joules < 3.6e6 else f"{joules / 3.6e6:,.1f} kWh"
+    wh = joules / 3600
+    if wh >= 1000:
+        return f"{wh / 1000:,.1f} kWh"
+    return f"{wh:,.1f} Wh" if wh >= 1 else f"{wh:.2g} Wh"
 
 
 def percent_text(fraction: float | None) -> str:

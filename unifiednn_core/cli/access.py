@@ -125,14 +125,6 @@ def sharing(allowed: AnySharing = None, as_json: AsJson = False) -> None:
             terminal.say(f"{now.sharing}: {now.meaning}")
 
 
-def protections(as_json: AsJson = False) -> None:
-    """Show what this machine does to keep people and networks apart."""
-    with opened(as_json) as service:
-        found = service.people.protections()
-        rows = [(one.name, "on" if one.holds else "off", f"{one.text} {one.remedy}".rstrip()) for one in found]
-        _print(found, as_json, ("protection", "state", "what it does"), rows)
-
-
 def audit(
     last: Annotated[int, typer.Option(help="Number of entries.", min=1, max=100_000)] = 50, as_json: AsJson = False
 ) -> None:

@@ -23,6 +23,7 @@ from unifiednn_core.cli import (
     comparisons,
     data,
     devices,
+    doctor,
     exports,
     files,
     hosts,
@@ -114,7 +115,7 @@ def policies(as_json: AsJson = False) -> None:
 _OTHERS: tuple[Callable[..., None], ...] = (
     queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
     runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, exports.download, exports.verify,
-    exports.export, runs.checkpoint, access.audit, access.protections,
+    exports.export, runs.checkpoint, access.audit, doctor.doctor,
 )  # fmt: skip
 for _command in _OTHERS:
     app.command()(_command)

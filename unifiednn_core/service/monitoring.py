@@ -11,6 +11,7 @@ from unifiednn_core.base.units import memory_text
 from unifiednn_core.preflight import client
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.devices import FRESH_S
+from unifiednn_core.service.doctor import Check, examined
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.uploads import SPARE_BYTES
@@ -62,6 +63,11 @@ class MonitoringService:
     def health(self) -> Health:
         """Health of the parts of the server."""
         return health_of(self._home, self._store, self._supervisor)
+
+    @permission(Role.ADMIN, audited=False)
+    def doctor(self) -> tuple[Check, ...]:
+        """What this machine offers and lacks for training, and what keeps people and networks apart on it."""
+        return examined(self._home)
 
     def _require_whole(self) -> None:
         if self.guard.actor.sees_only_own:

@@ -15,8 +15,8 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound, Unauthorised
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import cell
+from unifiednn_core.service.doctor import Check, protections_of
 from unifiednn_core.service.permissions import Guard, permission
-from unifiednn_core.service.protection import Protection, protections_of
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
 from unifiednn_core.spec.run import person_id
 from unifiednn_core.spec.sharing import Sharing
@@ -166,7 +166,7 @@ class PeopleService:
         return int(row.value) if row is not None and row.value else None
 
     @permission(Role.ADMIN, audited=False)
-    def protections(self) -> tuple[Protection, ...]:
+    def protections(self) -> tuple[Check, ...]:
         """What this machine does to keep people and networks apart."""
         return protections_of(self._home)
 

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.values import ImportOptions
+from unifiednn_core.service.doctor import Check
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.protection import Protection
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.retention import Retention
@@ -388,7 +388,7 @@ SERVER = (
            does=lambda service: service.monitoring.figures(), result=Figures),
     Action(method="GET", path="/health", about="Health of the parts of the server.", calls=("health",),
            does=lambda service: service.monitoring.health(), result=Health),
-    Action(method="GET", path="/protections", about="What this machine does to keep people and networks apart.",
-           calls=("protections",), command="protections", does=lambda service: service.people.protections(),
-           result=tuple[Protection, ...]),
+    Action(method="GET", path="/doctor", about="What this machine offers and lacks, and what keeps people apart on it.",
+           calls=("doctor",), command="doctor", does=lambda service: service.monitoring.doctor(),
+           result=tuple[Check, ...]),
 )  # fmt: skip

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from unifiednn_core.machine import peers
+from unifiednn_core.service.doctor import all_users_may
 from unifiednn_core.service.gate import hosts
-from unifiednn_core.service.protection import all_users_may
 
 # Streamlit needs inline and evaluated scripts; other sources are limited to this server.
 POLICY = "; ".join(

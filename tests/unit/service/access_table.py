@@ -93,8 +93,8 @@ ACTIONS = {
             "give_role forget_person give_team give_tickets set_quota set_sharing"
         ),
         "create and revoke tokens": "create_token revoke_token",
-        "see the disk, retention, webhooks, health and protections": (
-            "disk_use retention planned webhooks health protections"
+        "see the disk, retention, webhooks, health, the machine and protections": (
+            "disk_use retention planned webhooks health doctor protections"
         ),
         "set and apply retention": "set_retention apply_retention",
         "add, test and remove webhooks": "add_webhook test_webhook remove_webhook",
