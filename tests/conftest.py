@@ -1,6 +1,7 @@
 import gc
 import os
 import signal
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -20,9 +21,11 @@ from unifiednn_core.preflight import client
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The shell may point to a real database or a real folder of files: tests must not write there.
+# The shell may point to a real home, a real database or a real folder of files: tests must not write there.
 for _setting in (DATABASE_SETTING, BLOBS_SETTING):
     os.environ.pop(_setting, None)
+_HOME = tempfile.TemporaryDirectory(prefix="unifiednn-tests-")
+os.environ["UNIFIEDNN_HOME"] = _HOME.name
 
 FORKED = ("tests.integration.forking", "unifiednn_core.compare.vanilla")
 """What the template of tests loads beside what the product's does."""

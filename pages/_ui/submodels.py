@@ -85,11 +85,12 @@ def mini(submodel: SubModelView, run: RunView | None = None) -> str:
 
 def values(view: RunView) -> str:
     """Last value of every curve, as a table."""
+    peak = "Own peak memory" if view.mode == "hybrid" else "Peak memory of its process"
     rows = [
         {"Sub-model": (s.number, s.name), "State": s.state, "Epochs": f"{s.epochs_done:,} / {s.epochs:,}"}
         | {"Steps": f"{s.steps_done:,} / {s.steps_total:,}", "Train loss": s.train_loss}
         | {"Train accuracy": s.train_accuracy, "Test loss": s.test_loss, "Test accuracy": s.test_accuracy}
-        | {"Weights": s.parameters, "Peak memory": s.peak_memory_bytes, "Format": s.model_format}
+        | {"Weights": s.parameters, peak: s.peak_memory_bytes, "Format": s.model_format}
         | ({"Techniques": line(s.techniques)} if any(one.techniques for one in view.submodels) else {})
         | {"SHA-256 of weights": s.state_sha256}
         for s in view.submodels
@@ -101,7 +102,7 @@ def values(view: RunView) -> str:
         "Train accuracy": wording.accuracy_text,
         "Test loss": wording.loss_text,
         "Test accuracy": wording.accuracy_text,
-        "Peak memory": memory_text,
+        peak: memory_text,
         "SHA-256 of weights": lambda sha: markup.mono(f"{sha[:16]}…"),
     }
     right = {head for row in rows for head in [*row][2:10]}

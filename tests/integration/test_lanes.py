@@ -78,6 +78,8 @@ def test_any_policy_trains_three_in_lanes_to_the_same_bits(policy: Policy) -> No
         assert turn.lane in (1, 2)
     by_lane = {lane: [turn for turn in turns(found) if turn.lane == lane] for lane in (1, 2)}
     assert not any(overlaps(one, other) for lane in by_lane.values() for one, other in combinations(lane, 2))
+    for name in alone():  # also of those that never trained alone
+        assert (max(turn.cost.own_bytes or 0 for turn in turns(found) if turn.submodel == name)) > 0, name
     assert sum(turn.steps for turn in turns(found)) == found.steps
 
 

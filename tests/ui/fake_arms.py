@@ -114,7 +114,6 @@ def arm(mode: Mode, repeats: int = 1, problem: str | None = None) -> Arm:
             ArmSubModel(
                 name=name, number=at, wait_s=Spread((3.0 + at,) * repeats), service_s=Spread((11.0 + at,) * repeats),
                 turnaround_s=Spread((14.0 + 2 * at,) * repeats), cpu_s=Spread((12.0 + at,) * repeats),
-                peak_memory_bytes=Spread(((300.0 + at) * MIB,) * repeats),
                 test_accuracy=0.96, train_loss=0.05, state_sha256=(sha(name),) * repeats,
             )
             for at, name in enumerate(NAMES)

@@ -25,7 +25,7 @@ OTHER_WORK = 0.1
 HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
 _SPLIT = "the split"
-_OF_EACH = ("service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
+_OF_EACH = ("service_s", "turnaround_s", "cpu_s")
 _RATIOS = {
     "memory": "memory_bytes",
     "makespan": "makespan_s",

@@ -192,6 +192,12 @@ class Engine:
         """Memory that each sub-model holds now."""
         return {job.name: job.submodel.footprint for job in list(self._roster.jobs.values())}
 
+    def own_bytes(self) -> dict[str, int]:
+        """Most memory of its own of each sub-model at work, where a step was measured."""
+        jobs = [turn.job for turn in tuple(self._roster.turns.values())]
+        found = {job.name: self._meter.own_bytes(job.name, job.submodel.footprint) for job in jobs}
+        return {name: size for name, size in found.items() if size is not None}
+
     def transients(self) -> dict[str, int | None]:
         """Largest temporary memory of each sub-model at work, in any of its turns so far; None if unknown."""
         jobs = [turn.job for turn in tuple(self._roster.turns.values())]
@@ -355,7 +361,7 @@ class Engine:
             while True:
                 self._rest_while_another_probes(turn)
                 self._stepper.record_step(job)
-                self._stepper.step(job, self._company.climb(turn))
+                self._stepper.step(job, self._company.climb(turn), self._measuring([turn]))
                 if submodel.finished or turn.used_up():
                     break
                 self._between_steps()
@@ -364,6 +370,16 @@ class Engine:
                     break
         self._stepper.finish(job)
         job.timer.stop()
+
+    def _measuring(self, crew: Sequence[Turn]) -> contextlib.AbstractContextManager[None] | None:
+        """Measures the temporary memory of the next step, once for a sub-model that has not trained alone.
+
+        Not of the first step, in which libraries are initialised.
+        """
+        beside = self._gang_steps or len(self._roster.turns) > 1
+        if not beside or not any(turn.job.timer.warm and self._meter.is_unknown(turn.job.name) for turn in crew):
+            return None
+        return self._meter.step_alone([turn.job.submodel for turn in crew])
 
     # -- gangs
 
@@ -390,7 +406,7 @@ class Engine:
             while gang is not None:
                 self._stepper.record_gang(gang, first.job)
                 try:
-                    self._stepper.step_gang(gang, crew)
+                    self._stepper.step_gang(gang, crew, self._measuring(crew))
                 except Exception as error:  # all have taken their batches, and none has learnt from its own
                     for turn in crew:
                         turn.fail(error)

@@ -102,6 +102,8 @@ class Cost:
     """Largest temporary memory, in addition to what stayed."""
     cpu_s: float = 0.0
     """CPU seconds of the process, user and system; its share of them in company."""
+    own_bytes: int | None = None
+    """Weights, gradients, optimizer state, and the largest temporary memory of a step that was measured alone."""
 
 
 @dataclass(frozen=True, slots=True)

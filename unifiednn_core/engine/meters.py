@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -208,11 +208,12 @@ class _Usage:
 
 
 class TurnMeter:
-    """Memory of turns alone, and CPU time of all. The lanes measure, one at a time; any thread may read.
+    """Memory of steps alone, and CPU time of all turns. The lanes measure, one at a time; any thread may read.
 
     On a GPU, memory is what torch has allocated. On the host it is the resident memory of the process, as the kernel
     counts it. A measurement adds 40 us to a turn (Linux 6.18), so at most four turns of a sub-model are measured per
-    second. What is used in company belongs to nobody, so a measurement ends when company comes.
+    second. What is used in company belongs to nobody, so a measurement ends when company comes. A sub-model that never
+    trains alone has one step measured while all others rest.
     """
 
     def __init__(self, device: torch.device):
@@ -221,6 +222,7 @@ class TurnMeter:
         self._measures = False
         self._measured_at_s: dict[str, float] = {}
         self._transient_bytes: dict[str, int] = {}
+        self._gradients_bytes: dict[str, int] = {}
         self._submodel = ""
         self._cpu = CpuShares()
         self._files = _proc_files(os.getpid()) if device.type == "cpu" else None
@@ -240,27 +242,53 @@ class TurnMeter:
         if not self._measures:
             return
         self._measured_at_s[submodel] = now_s
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-        elif self._files is not None:
-            if last_s is None:
-                devices.free_cached(self._device)
-            os.pwrite(self._files[0], _RESET_PEAK, 0)
+        if self._device.type == "cpu" and last_s is None:
+            devices.free_cached(self._device)
+        self._reset_peak()
 
     def record_baseline(self, submodel: str, footprint: Footprint) -> None:
         """Record the baseline once weights, optimizer state and data are resident, before gradients exist."""
         usage = self._usage() if submodel == self._submodel else None
         self._base = None if usage is None else (usage, footprint)
+        self._gradients_bytes[submodel] = footprint.gradients_bytes
 
     def company_comes(self, footprint: Footprint) -> None:
         """Stop to measure the memory of the turn that was alone; what it has used so far counts."""
         self._remember(self._usage(), footprint)
 
+    def is_unknown(self, submodel: str) -> bool:
+        """Whether the temporary memory of its steps has never been measured."""
+        return submodel not in self._transient_bytes
+
+    @contextlib.contextmanager
+    def step_alone(self, submodels: Sequence[SubModel]) -> Iterator[None]:
+        """Measure the temporary memory of one step that these equal sub-models take together, while all others rest."""
+        self._reset_peak()
+        before, held = self._read(), [one.footprint for one in submodels]
+        present = any(weight.grad is not None for one in submodels for weight in one.module.parameters())
+        yield
+        if before is None or (after := self._read()) is None:
+            return
+        new_bytes = sum(one.footprint.optimizer_bytes for one in submodels) - sum(one.optimizer_bytes for one in held)
+        new_bytes += 0 if present else sum(one.gradients_bytes for one in held)
+        for one in submodels:
+            self._gradients_bytes[one.name] = one.footprint.gradients_bytes
+            self._transient_bytes[one.name] = _risen_bytes(before, after, new_bytes) // len(submodels)
+
+    def own_bytes(self, submodel: str, footprint: Footprint) -> int | None:
+        """Most memory of a sub-model's own; None before a step was measured. For any thread."""
+        transient_bytes = self.transient_bytes(submodel, footprint)
+        if transient_bytes is None:
+            return None
+        gradients_bytes = max(footprint.gradients_bytes, self._gradients_bytes.get(submodel, 0))
+        return footprint.weights_bytes + footprint.optimizer_bytes + gradients_bytes + transient_bytes
+
     def end(self, submodel: str, footprint: Footprint) -> Cost:
         """End the turn, in its lane."""
         usage = self._usage() if submodel == self._submodel else None
         transient_bytes = self._remember(usage, footprint) if submodel == self._submodel else None
-        return Cost(None if usage is None else usage.peak_bytes, transient_bytes, self._cpu.leave(submodel))
+        peak_bytes = None if usage is None else usage.peak_bytes
+        return Cost(peak_bytes, transient_bytes, self._cpu.leave(submodel), self.own_bytes(submodel, footprint))
 
     def discard_cpu_time(self) -> None:
         """Exclude the CPU time since the last turn."""
@@ -282,9 +310,16 @@ class TurnMeter:
         self._base, self._measures = None, False
         return transient_bytes
 
+    def _reset_peak(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        elif self._files is not None:
+            os.pwrite(self._files[0], _RESET_PEAK, 0)
+
     def _usage(self) -> _Usage | None:
-        if not self._measures:
-            return None
+        return self._read() if self._measures else None
+
+    def _read(self) -> _Usage | None:
         if self._device.type == "cuda":
             peak_bytes = torch.cuda.max_memory_allocated(self._device)
             return _Usage(torch.cuda.memory_allocated(self._device), peak_bytes, 0)
@@ -299,9 +334,13 @@ class TurnMeter:
         if base is None or usage is None:
             return None
         before, held = base
-        stayed = held.gradients_bytes + footprint.optimizer_bytes - held.optimizer_bytes
-        stayed += max(0, usage.file_bytes - before.file_bytes)
-        return max(0, usage.peak_bytes - before.in_use_bytes - stayed)
+        return _risen_bytes(before, usage, held.gradients_bytes + footprint.optimizer_bytes - held.optimizer_bytes)
+
+
+def _risen_bytes(before: _Usage, after: _Usage, new_bytes: int) -> int:
+    """How far the peak rose, without new gradients and optimizer state and without loaded code."""
+    loaded_bytes = max(0, after.file_bytes - before.file_bytes)
+    return max(0, after.peak_bytes - before.in_use_bytes - new_bytes - loaded_bytes)
 
 
 def _field(status: bytes, name: bytes) -> int:

@@ -60,17 +60,23 @@ class Stepper:
             self._own.number, self._own.recorder = number, self.recorder_of_lane()
             yield
 
-    def step(self, job: Job, climb: contextlib.AbstractContextManager[None] | None = None) -> None:
+    def step(
+        self,
+        job: Job,
+        climb: contextlib.AbstractContextManager[None] | None = None,
+        measuring: contextlib.AbstractContextManager[None] | None = None,
+    ) -> None:
         """Take a step, evaluate after the last one of an epoch, and leave the process as it was.
 
-        `climb` surrounds it, and may wait for another lane.
+        `climb` surrounds it, and may wait for another lane. With `measuring`, which surrounds it, all others rest.
         """
         number, step = self._own.number, job.submodel.steps_done + 1
         self._mark(number, job.name, f"step {step}")
         self.heartbeat(job.name)
-        with self._lanes.computing:
+        around = measuring or (self._climbing(job, climb) if climb else UNTRACED)
+        with self._lanes.parked() if measuring else self._lanes.computing:
             try:
-                with self._climbing(job, climb) if climb else UNTRACED, self._trace(number, job.name, step):
+                with around, self._trace(number, job.name, step):
                     self._compute(job)
             finally:
                 self.restore_process(job, seldom=False)
@@ -84,15 +90,17 @@ class Stepper:
             self.heartbeat(job.name)
             yield
 
-    def step_gang(self, gang: Gang, crew: Sequence[Turn]) -> None:
-        """Take a step of each member, and evaluate those at the end of an epoch."""
+    def step_gang(
+        self, gang: Gang, crew: Sequence[Turn], measuring: contextlib.AbstractContextManager[None] | None = None
+    ) -> None:
+        """Take a step of each member, and evaluate those at the end of an epoch; `measuring` surrounds it."""
         first, number = crew[0].job, self._own.number
         step = first.submodel.steps_done + 1
         self._mark(number, first.name, f"step {step}")
         self.heartbeat(first.name)
         with self._lanes.computing:
             try:
-                with self._trace(number, first.name, step):
+                with measuring or UNTRACED, self._trace(number, first.name, step):
                     self._compute_gang(gang, crew)
             finally:
                 self.restore_process(first, seldom=False)

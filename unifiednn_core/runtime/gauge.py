@@ -6,7 +6,7 @@ Pages that a forked worker shares with its template count once, and so do those 
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,8 @@ class Reading:
     """Columns of a breakdown row except the moment; None if the GPU gives no figures."""
     shared_bytes: int | None
     """Resident host memory that does not count, because other processes share it; None on a GPU."""
+    own_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Most memory of its own so far of each sub-model at work, where a step was measured."""
 
 
 class WorkerGauge:
@@ -133,7 +135,14 @@ class WorkerGauge:
         )
         row = {"source": host.source, "total_bytes": host.size_bytes, "strata": found}
         shared_bytes = None if sums is None else max(0, sums.rss_bytes - sums.pss_bytes)
-        return Reading(at_s=at_s, samples=(host,), source=host.source, breakdown=row, shared_bytes=shared_bytes)
+        return Reading(
+            at_s=at_s,
+            samples=(host,),
+            source=host.source,
+            breakdown=row,
+            shared_bytes=shared_bytes,
+            own_bytes=engine.own_bytes(),
+        )
 
     def _on_gpu(self, at_s: float, seen: GpuReading, engine: Engine, data_bytes: int) -> Reading:
         host = self._host_memory()
@@ -162,7 +171,14 @@ class WorkerGauge:
             samples.append(MemorySample(NVML_PROCESS, seen.process_bytes))
         source = NVML_DEVICE if seen.device_bytes is not None else NVML_PROCESS
         row = None if total is None else {"source": source, "total_bytes": total, "strata": found}
-        return Reading(at_s=at_s, samples=tuple(samples), source=main, breakdown=row, shared_bytes=None)
+        return Reading(
+            at_s=at_s,
+            samples=tuple(samples),
+            source=main,
+            breakdown=row,
+            shared_bytes=None,
+            own_bytes=engine.own_bytes(),
+        )
 
 
 def _own_cpu_s() -> float:

@@ -55,7 +55,6 @@ from unifiednn_core.store.telemetry import SHOWN_FIGURES, TelemetryRows, curve_s
 
 HEARTBEAT_S = 2.0
 SHARE_OF_TIME, LONGEST_PAUSE_S = 0.1, 5.0  # of writes; one that takes less than 20 ms is no reason to pause
-LATE_S = 10.0  # a sample may fall into a turn whose end is reported this much later
 EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
 
 _log = logging.getLogger(__name__)
@@ -118,10 +117,6 @@ class Reporter:
         self._now_s = 0.0
         self._tracks: dict[str, _Track] = {}
         self._at_work: dict[str, Granted] = {}
-        self._samples: list[tuple[float, int]] = []
-        """Moments and bytes of the last samples; a turn that ended before them may not be reported yet."""
-        self._last_bytes: list[int] = []
-        """The last of them; for a turn so short that none fell into it."""
         self._released_at_s = 0.0
         self._quiet_from_s = -1.0
         """Time after which no export adds to the memory of a turn."""
@@ -204,9 +199,9 @@ class Reporter:
         for sample in reading.samples:
             self._batch.memory.append({"at_s": at_s, "source": sample.source, "size_bytes": sample.size_bytes})
             if sample.source == source:
-                self._samples.append((at_s, sample.size_bytes))
-                self._last_bytes = [sample.size_bytes]
                 self._raise_whole_peak(source, sample.size_bytes)
+        for name, size_bytes in reading.own_bytes.items():
+            self._raise_peak(name, size_bytes)
         if reading.breakdown is not None:
             self._batch.strata.append({"at_s": at_s, **reading.breakdown})
         self._source, self._shared_bytes = source, reading.shared_bytes or 0
@@ -443,9 +438,9 @@ class Reporter:
         self._columns(report.submodel).update(service_s=track.service_s, cpu_s=track.cpu_s)
         if report.step_s is not None:
             self._columns(report.submodel)["step_s"] = report.step_s
-        self._raise_peak(report.submodel, report.start_s, report.end_s, report.cost.peak_bytes)
-        oldest_s = min([report.end_s, *(turn.start_s for turn in self._at_work.values())])
-        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > oldest_s]
+        self._raise_peak(report.submodel, report.cost.own_bytes)
+        if report.cost.peak_bytes is not None and self._source is not None and not self._on_gpu:  # between two samples
+            self._raise_whole_peak(self._source, report.cost.peak_bytes - self._shared_bytes)
 
     def _remember(self, ended: Ended) -> None:
         """Store the measured memory of a sub-model for predictions. A failed one may not have reached its peak."""
@@ -453,22 +448,19 @@ class Reporter:
         if track is not None and ended.event is not Event.FAIL and self._gauge is not None:
             self._store.measured.remember(track.memory_key, track.transient_bytes, self._gauge.peak_source)
 
-    def _raise_peak(self, submodel: str, start_s: float, end_s: float, peak_bytes: int | None = None) -> None:
-        """Update the peak of a stretch from the samples in it and from the turn's own meter."""
-        on_gpu = self._source in (NVML_PROCESS, NVML_DEVICE)  # there samples cover all, the meter only this one
-        within = [size for at_s, size in self._samples if start_s <= at_s <= end_s]
-        sampled = [] if on_gpu else within or self._last_bytes
-        metered = [] if peak_bytes is None else [peak_bytes - self._shared_bytes]
-        track = self._tracks[submodel]
-        peak = max((*sampled, *metered, track.peak_bytes))
-        if peak > track.peak_bytes:
-            track.peak_bytes = peak
-            self._columns(submodel)["peak_memory_bytes"] = peak
-            if self._source is not None:
-                self._raise_whole_peak(self._source, peak)
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether the main figure is NVML's, which counts more than torch does."""
+        return self._source in (NVML_PROCESS, NVML_DEVICE)
+
+    def _raise_peak(self, submodel: str, own_bytes: int | None) -> None:
+        """Update the peak of a sub-model's own memory."""
+        track = self._tracks.get(submodel)
+        if track is not None and own_bytes is not None and own_bytes > track.peak_bytes:
+            track.peak_bytes = self._columns(submodel)["peak_memory_bytes"] = own_bytes
 
     def _raise_whole_peak(self, source: str, size_bytes: int) -> None:
-        """Update the peak of the hybrid: at least that of each sub-model, also between two samples."""
+        """Update the peak of the hybrid."""
         if source == self._source and size_bytes <= self._peaks.get(source, -1):
             return
         peak = self._peaks[source] = max(self._peaks.get(source, 0), size_bytes)
@@ -493,8 +485,6 @@ class Reporter:
                 self._columns(name)["steps_done"] = track.written_step = track.window[-1].step
         for name, start_s in [(turn.submodel, turn.start_s) for turn in self._at_work.values()]:  # may last for hours
             self._columns(name)["service_s"] = self._tracks[name].service_s + max(0.0, self._now_s - start_s)
-            self._raise_peak(name, start_s, self._now_s)
-        self._samples = [(at_s, size_bytes) for at_s, size_bytes in self._samples if at_s > self._now_s - LATE_S]
         if self._gauge is not None:
             self._batch.hybrid |= self._gauge.columns()
         begun_s = self._clock.monotonic_s()

@@ -109,9 +109,7 @@ def _without_company(view: RunView) -> RunView:
     def own(text: str | None) -> str | None:
         return None if text is None else _without_hybrids(view.run_id, text)
 
-    parts = tuple(
-        replace(part, peak_memory_bytes=None, cause=own(part.cause), remedy=own(part.remedy)) for part in view.submodels
-    )
+    parts = tuple(replace(part, cause=own(part.cause), remedy=own(part.remedy)) for part in view.submodels)
     holder = next((part.name for part in parts if part.holds_device), None)
     return replace(
         view,
@@ -176,8 +174,8 @@ def _of_layers(breakdown: MemoryBreakdown, layers: Sequence[MemoryLayer]) -> Mem
 
 
 def _own_part(part: SubModelView, place: int, run_cause: str | None) -> SubModelView:
-    """An own sub-model, numbered among the own ones, without the peak memory of the whole process."""
-    shown = replace(part, arrival=place, number=place, peak_memory_bytes=None, ends_in_s=None, line=None)
+    """An own sub-model, numbered among the own ones."""
+    shown = replace(part, arrival=place, number=place, ends_in_s=None, line=None)
     if part.deadline in ("holds", "late"):  # that depends on the work of others
         shown = replace(shown, deadline=None)
     if part.cause is not None and part.cause == run_cause:  # the cause of the run may name others

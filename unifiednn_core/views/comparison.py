@@ -46,7 +46,6 @@ class ArmSubModel:
     turnaround_s: Spread | None
     """Submission (of a baseline: launch) to the model delivered; `views.times` defines all four times."""
     cpu_s: Spread | None
-    peak_memory_bytes: Spread | None
     test_accuracy: float | None
     train_loss: float | None
     state_sha256: tuple[str | None, ...]

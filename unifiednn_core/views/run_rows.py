@@ -292,6 +292,7 @@ def document(view: runs.RunView, model_paths: Mapping[str, str | None]) -> dict[
                 "epochs": part.epochs_done,
                 "steps": part.steps_done,
                 **{name: _finite(getattr(part, name)) for name in _PART_FIGURES},
+                "peak_memory_source": None if part.peak_memory_bytes is None else runs.peak_source(view),
                 "model_path": model_paths.get(part.name),
                 **_columns(part, ("state_sha256", "cause", "remedy", "not_learning")),
                 "certificate": None if part.certificate is None else part.certificate.model_dump(mode="json"),

@@ -115,6 +115,7 @@ class SubModelView:
     not_learning: Mapping[str, Any] | None = None
     """What shows that it does not learn, as in its row; None if it learns, or nobody knows yet."""
     peak_memory_bytes: int | None = None
+    """What `peak_source` says."""
     cause: str | None = None
     remedy: str | None = None
     artifact: str | None = None
@@ -337,3 +338,10 @@ class TrainedView:
     state_sha256: str
     test_accuracy: float | None
     created_at_s: float
+
+
+def peak_source(view: RunView) -> str:
+    """What the peak memory of each sub-model counts: its own tensors in a hybrid, its whole process in a baseline."""
+    if view.mode == "hybrid":
+        return "own weights, gradients, optimizer state and the largest step measured alone"
+    return "torch allocated" if view.device.startswith("cuda") else "process PSS"

@@ -216,7 +216,7 @@ def _of_runs(sides: Sequence[Side], value: Callable[[RunView], float | None]) ->
 
 
 def _peak_bytes(side: Side) -> float | None:
-    return side.view.submodels[0].peak_memory_bytes if side.alone else side.view.peak_memory_bytes
+    return None if side.alone else side.view.peak_memory_bytes  # one sub-model of a hybrid has no process of its own
 
 
 def _cpu_s(side: Side) -> float | None:

@@ -23,6 +23,9 @@ class Training:
     def footprints(self) -> dict[str, Footprint]:
         return {"a": Footprint(3 * MIB, 3 * MIB, 6 * MIB, placed=True), "b": Footprint(2 * MIB)}
 
+    def own_bytes(self) -> dict[str, int]:
+        return {}
+
     def transients(self) -> dict[str, int | None]:
         return {"a": 5 * MIB}
 

@@ -401,29 +401,29 @@ def test_a_file_that_reads_back_differently_fails_at_once_with_its_own_cause(
     assert "disk" in (a.remedy or "")
 
 
-def test_service_and_peaks_belong_to_who_held_the_device(store: Store, record: Reporter) -> None:
+def test_service_belongs_to_who_held_the_device_and_a_peak_is_a_sub_models_own(store: Store, record: Reporter) -> None:
     record.memory(reading(0.0, here=50))
     record.report(Granted("a", 0.0, "It is first."))
-    record.memory(reading(0.5, here=70, there=900))
+    record.memory(replace(reading(0.5, here=70, there=900), own_bytes={"a": 20}))
     record.write(0.75)
     [a, _] = store.runs.get("r")[1]
-    assert (a.service_s, a.peak_memory_bytes) == (0.75, 70), "a long turn is recorded while it lasts"
+    assert (a.service_s, a.peak_memory_bytes) == (0.75, 20), "a long turn is recorded while it lasts"
     record.memory(reading(1.5, here=60))  # taken before the reports of the switch are read
-    record.report(Released("a", 0.0, 1.0, 3, "It is first.", Cost(cpu_s=0.25)))
+    record.report(Released("a", 0.0, 1.0, 3, "It is first.", Cost(cpu_s=0.25, own_bytes=15)))
     record.report(Granted("b", 1.0, "It is next."))
     record.write(2.0)
     (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
     assert (hybrid.peak_memory_bytes, hybrid.memory_source) == (70, "here")
-    assert (a.peak_memory_bytes, b.peak_memory_bytes) == (70, 60)
+    assert (a.peak_memory_bytes, b.peak_memory_bytes) == (20, None)
     assert (a.service_s, b.service_s) == (1.0, 1.0)
     assert (a.lane, b.lane, b.turn_reason, hybrid.now_reason) == (None, 1, "It is next.", "It is next.")
-    record.report(Released("b", 1.0, 2.5, 1, "It is next.", Cost(peak_bytes=999)))
+    record.report(Released("b", 1.0, 2.5, 1, "It is next.", Cost(peak_bytes=999, own_bytes=30)))
     record.report(Released("a", 2.5, 3.0, 1, "Again.", Cost(cpu_s=0.5)))
     record.write(3.0)
     record.memory(reading(4.0, there=30))
     record.write(4.0)
     (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
-    assert (a.service_s, b.service_s, b.peak_memory_bytes) == (1.5, 1.5, 999)
+    assert (a.service_s, b.service_s, b.peak_memory_bytes) == (1.5, 1.5, 30)
     assert (a.cpu_s, b.cpu_s) == (0.75, 0.0)
     assert (b.lane, hybrid.now_reason) == (None, None)
     assert (hybrid.peak_memory_bytes, hybrid.memory_source) == (30, "there"), "peaks of two sources are never mixed"
@@ -454,19 +454,12 @@ def test_the_memory_of_a_failed_sub_model_is_not_remembered(store: Store, home: 
     assert store.measured.recall(["key of a"]) == {}
 
 
-def test_turns_shorter_than_the_pace_of_samples_have_a_peak(store: Store, record: Reporter) -> None:
-    record.memory(reading(0.5, here=700))
-    record.report(Released("a", 0.6, 0.7, 3, "", Cost()))
-    record.write(1.0)
-    assert store.runs.get("r")[1][0].peak_memory_bytes == 700
-
-
 def test_a_peak_between_two_samples_is_not_lost_and_shared_pages_do_not_count(store: Store, record: Reporter) -> None:
     record.memory(replace(reading(0.5, here=700), shared_bytes=100))
     record.report(Released("a", 0.0, 1.0, 3, "", Cost(peak_bytes=1000)))
     record.write(1.0)
     (hybrid, _), (_, (a, b)) = store.hybrids.get("r"), store.runs.get("r")
-    assert (hybrid.peak_memory_bytes, a.peak_memory_bytes, b.peak_memory_bytes) == (900, 900, None)
+    assert (hybrid.peak_memory_bytes, a.peak_memory_bytes, b.peak_memory_bytes) == (900, None, None)
 
 
 def test_each_write_records_what_the_run_has_used(store: Store, home: Home, clock: SimulatedClock) -> None:

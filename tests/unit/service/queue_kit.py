@@ -73,7 +73,7 @@ def training(here: World) -> None:
         memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 84711}],
         strata=[{"at_s": 1.0, "source": "PSS", "total_bytes": 84711, "strata": strata}],
         submodels={
-            hers: {"steps_done": 5, "service_s": 5.0, "peak_memory_bytes": 84711},
+            hers: {"steps_done": 5, "service_s": 5.0, "peak_memory_bytes": 5111},
             his: {"steps_done": 10, "service_s": 10.0, "lane": 1, "turn_since_s": 2.0,
                   "turn_reason": f"{his} has waited longer than {hers}."},
         },

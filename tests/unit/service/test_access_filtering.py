@@ -118,7 +118,6 @@ def test_nothing_of_the_others_is_left_in_the_view() -> None:
         assert sha(name) not in text
     assert [(part.name, part.number, part.arrival) for part in seen.submodels] == [("resnet", 0, 0)]
     assert seen.submodels[0].loss.x, "its curves are there"
-    assert seen.submodels[0].peak_memory_bytes is None, "that is measured of the whole process"
     assert [turn.reason for turn in seen.schedule] == ["It is the turn of resnet."]
     assert [mark.kind for mark in seen.marks] == ["load"]
     assert [command.text for command in seen.waiting_commands] == ["epochs 3 for resnet"]

@@ -85,7 +85,7 @@ def test_wait_service_turnaround_and_cpu_seconds_are_four_figures_of_each_sub_mo
     words = words_in(tables.submodels(comparison()))
     assert "Wait Service Turnaround CPU seconds" in words
     assert words.count("Hybrid") == words.count("Concurrent") == words.count("Sequential") == 3
-    assert "lenet Hybrid 3.0 s 11.0 s 14.0 s 12.0 s 300 MiB" in words
+    assert "lenet Hybrid 3.0 s 11.0 s 14.0 s 12.0 s 9" in words
 
 
 def test_repeats_that_disagree_are_told_and_none_is_hidden():
