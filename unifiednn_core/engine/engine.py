@@ -372,12 +372,11 @@ class Engine:
         job.timer.stop()
 
     def _measuring(self, crew: Sequence[Turn]) -> contextlib.AbstractContextManager[None] | None:
-        """Measures the temporary memory of the next step, once for a sub-model that has not trained alone.
+        """Measures the temporary memory of the next step, once for a sub-model that has had no turn alone.
 
         Not of the first step, in which libraries are initialised.
         """
-        beside = self._gang_steps or len(self._roster.turns) > 1
-        if not beside or not any(turn.job.timer.warm and self._meter.is_unknown(turn.job.name) for turn in crew):
+        if not any(turn.job.timer.warm and self._meter.is_unknown(turn.job.name) for turn in crew):
             return None
         return self._meter.step_alone([turn.job.submodel for turn in crew])
 

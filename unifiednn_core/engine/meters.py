@@ -257,8 +257,8 @@ class TurnMeter:
         self._remember(self._usage(), footprint)
 
     def is_unknown(self, submodel: str) -> bool:
-        """Whether the temporary memory of its steps has never been measured."""
-        return submodel not in self._transient_bytes
+        """Whether the temporary memory of its steps has never been measured, and this turn does not do so."""
+        return submodel not in self._transient_bytes and (self._base is None or submodel != self._submodel)
 
     @contextlib.contextmanager
     def step_alone(self, submodels: Sequence[SubModel]) -> Iterator[None]:
