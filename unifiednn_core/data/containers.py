@@ -26,7 +26,7 @@ from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.parts import Parts, of_opened, opened_whole, refuse_size, with_channels_first
 from unifiednn_core.data.pictures import SUFFIXES
 from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions
-from unifiednn_core.formats import tensor_files, zips
+from unifiednn_core.formats import kinds, registry, tensor_files, zips
 
 Reading = Callable[[Path, ImportOptions], AbstractContextManager[Parts]]
 
@@ -50,12 +50,14 @@ def container_of(path: Path) -> str | None:
 
 def found_container(path: Path) -> Container:
     """The container of a file; raises `BadInput` if it cannot hold a data set."""
-    name = container_of(path)
-    if name is None:
-        message = f"The file is damaged, or it is not one of these: {', '.join(KINDS)}."
-        remedy = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
-        raise tensor_files.bad_file(path, "Not a data set", message, remedy)
-    return next(one for one in CONTAINERS if one.name == name)
+    found = next((one for one in CONTAINERS if one.sniff(path)), None)
+    if found is not None:
+        return found
+    if (known := registry.sniff(path)) is None:
+        raise registry.unknown(path)
+    message = f"The file is a network ({known.name}), not one of these: {', '.join(KINDS)}."
+    remedy = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
+    raise tensor_files.bad_file(path, "Not a data set", message, remedy)
 
 
 def open_data(path: Path) -> Opened:
@@ -170,6 +172,8 @@ def _parts_of(archive: Archive, options: ImportOptions) -> Parts:
         return webdataset.samples(archive, options)
     if decodes_images:
         return images.folders(archive, options)
+    if (said := kinds.in_archive(names)) is not None:
+        raise tensor_files.bad_file(archive.path, *said)
     message = f"The archive holds {len(names):,} files, none of a known kind: {', '.join(names[:3])[:200]}."
     remedy = "Pack images in one folder for each class (cat/1.png), IDX files, x.npy with y.npy, or WebDataset samples."
     raise archives.no_layout(archive.path, message, remedy)
@@ -177,8 +181,10 @@ def _parts_of(archive: Archive, options: ImportOptions) -> Parts:
 
 def _is_archive(path: Path) -> bool:
     """Whether the file is a tar, or a zip in which there may be data."""
-    return archives.is_tar(path) or any(
-        name.lower().endswith(SUFFIXES) or idx.is_name(name) or cifar.is_name(name) for name in zips.names(path)
+    names = zips.names(path)
+    return archives.is_tar(path) or (
+        any(name.lower().endswith(SUFFIXES) or idx.is_name(name) or cifar.is_name(name) for name in names)
+        and not kinds.is_package(names)
     )
 
 

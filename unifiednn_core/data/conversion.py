@@ -26,6 +26,8 @@ def settled(path: Path, filename: str, options: ImportOptions) -> ImportOptions:
     if wish.text or container in TABLES:
         return options
     known = container is not None or registry.sniff(path) is not None
+    if not known and (wish.target is not None or wish.text_columns or wish.ignore or wish.header is not None):
+        raise registry.unknown(path)  # these are choices about a table
     if not known and (wish != NO_TABLE_OPTIONS or filename.lower().endswith(plain_text.SUFFIXES)):
         return options.model_copy(update={"table": wish.model_copy(update={"text": True})})
     if wish != NO_TABLE_OPTIONS:

@@ -32,6 +32,11 @@ _DAMAGED = (
     *(zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, OverflowError),
     *(SyntaxError, tokenize.TokenError, zlib.error),
 )
+_OBJECTS = "Object arrays are not read"
+_HOW_TO_STACK = (
+    "Make samples of one shape and save numbers: a = numpy.load('x.npy', allow_pickle=True); "
+    "numpy.savez('data.npz', x=numpy.stack(a), y=y)."
+)
 _MAX_NPY_HEADER_BYTES = 12 + 10_000  # numpy reads no longer one
 
 
@@ -49,6 +54,9 @@ def is_npy(path: Path) -> bool:
 
 def refused(path: Path, _: ImportOptions) -> Parts:
     """Refuse one array, which holds inputs or targets, never both; raises `BadInput`."""
+    with path.open("rb") as file, _reading(path):
+        if _header(io.BytesIO(file.read(_MAX_NPY_HEADER_BYTES)))[2].hasobject:
+            raise ValueError(_OBJECTS)
     remedy = "Put both into one zip, as x.npy and y.npy, or save them together: numpy.savez(path, x=x, y=y)."
     raise tensor_files.bad_file(path, "One array of two", "A .npy file holds inputs or targets alone.", remedy)
 
@@ -101,8 +109,11 @@ def _reading(path: Path) -> Iterator[None]:
     except TypeError as error:
         raise _bad_type(path, f"torch cannot hold these arrays: {error}.") from None
     except _DAMAGED as error:
-        if "Object arrays" in str(error):
-            raise _bad_type(path, "The file holds Python objects; only numbers are read.") from None
+        if _OBJECTS in str(error):
+            message = (
+                "The file holds an array of Python objects, such as arrays of several shapes; only numbers are read."
+            )
+            raise tensor_files.bad_file(path, "Type of data", message, _HOW_TO_STACK) from None
         raise tensor_files.damaged(path) from None
 
 
@@ -112,7 +123,7 @@ def _claimed(entry: Entry, file: IO[bytes]) -> tuple[int, tuple[int, ...], bool,
     shape, column_order, dtype = _header(head)
     check_claim(entry.path.name, shape, dtype, 2**62 if dtype.hasobject else entry.size_bytes - head.tell())
     if dtype.hasobject:
-        raise ValueError("Object arrays are not read")
+        raise ValueError(_OBJECTS)
     return head.tell(), shape, column_order, dtype
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.source import TableSource
+from unifiednn_core.formats.kinds import Said, recognised
 from unifiednn_core.formats.tensor_files import bad_file
 
 COLUMN = "text"
@@ -35,9 +37,10 @@ def _lines(path: Path) -> Iterator[list[str]]:
                 rest += decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError:
                 message = f"The text is not UTF-8, in line {line:,} or after."
-                raise bad_file(path, "Encoding", message, "Save it in UTF-8.") from None
+                raise _bad(path, line, Said("Encoding", message, "Save it in UTF-8.")) from None
             if "\0" in rest:
-                raise bad_file(path, "Not a text", f"There is a NUL in line {line:,} or after.", "Give plain text.")
+                message = f"There is a NUL in line {line:,} or after."
+                raise _bad(path, line, Said("Not a text", message, "Give plain text."))
             *whole, rest = rest.split("\n")
             if len(rest) > MAX_LINE or not chunk:
                 whole, rest = ([*whole, rest], "") if rest else (whole, rest)
@@ -46,3 +49,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
                 yield [one.removesuffix("\r") for one in whole]
             if not chunk:
                 return
+
+
+def _bad(path: Path, line: int, said: Said) -> BadInput:
+    """The finding for a file that is no text from this line on; a file of another kind is named."""
+    return bad_file(path, *((recognised(path) if line == 1 else None) or said))

@@ -29,7 +29,9 @@ from unifiednn_core.spec.columns import (
 FEW_VALUES = 64  # categories that are proposed for an input, one column each
 TARGET_NAMES = ("target", "label")
 NAME_THE_TARGET = "Name the column of the targets 'target' or 'label', or say which it is: --target NAME."
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+_DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_CLASSES = 'If they are names of classes, say so in a plan: "kind": "category".'
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 _Kind = Literal["number", "category", "text", "list", "image", "ignore", "other"]
 
 
@@ -88,6 +90,21 @@ class _Seen:
         if not self.texts:
             return "other"
         return "text" if self.values is None else "category"
+
+    @property
+    def written_with_commas(self) -> str:
+        """How to write its numbers without commas; empty if it has none, or other texts."""
+        if self.odd is None:
+            return ""
+        odd = self.odd[0]
+        with_comma = {text for text in self.values or {odd} if not cells.is_number(text)}
+        plain, with_point = odd.replace(",", ""), odd.replace(".", "").replace(",", ".")
+        if not all(map(_THOUSANDS.fullmatch, with_comma)):
+            decimal = all(map(_DECIMAL_COMMA.fullmatch, with_comma))
+            return f"Write numbers with a decimal point: {with_point}" if decimal else ""
+        if odd.count(",") > 1 or "." in odd:
+            return f"Write numbers without separators of thousands: {plain}"
+        return f"Write {plain} if the comma separates thousands, or {with_point} if it is a decimal comma"
 
     @property
     def mixed(self) -> bool:
@@ -162,6 +179,8 @@ def _target(source: TableSource, seen: _Seen, wish: TableImportOptions) -> UsedC
         return ListColumn(kind="list", name=seen.name, length=wish.length)
     if seen.name in wish.text_columns:
         return _text(seen, wish)
+    if seen.written_with_commas:
+        raise source.bad("Not a number", _not_a_number(source, seen), f"{seen.written_with_commas}. {_CLASSES}")
     if seen.kind == "text":
         problem = "long texts instead of class names"
         if seen.longest <= MAX_NAME:
@@ -187,11 +206,9 @@ def _input(source: TableSource, seen: _Seen, wish: TableImportOptions) -> Column
     if seen.kind == "other":
         message = f"{named} holds {seen.type}; numbers, texts or lists of numbers are needed."
         raise source.bad("Type of data", message, f"Turn it into numbers, or {leave_out}.")
-    if seen.odd is not None and (seen.mixed or _DECIMAL_COMMA.fullmatch(seen.odd[0])):
-        text, row = seen.odd
-        comma = "Write numbers with a decimal point" if _DECIMAL_COMMA.fullmatch(text) else "Correct the value"
-        message = f"{named}: {source.place(row)}: '{text}' is not a number, as others in the column are."
-        raise source.bad("Not a number", message, f"{comma}, leave it empty, or {leave_out}.")
+    if seen.written_with_commas or seen.mixed:
+        correct = seen.written_with_commas or "Correct the value"
+        raise source.bad("Not a number", _not_a_number(source, seen), f"{correct}, leave it empty, or {leave_out}.")
     few = seen.values is not None and len(seen.values) <= FEW_VALUES
     if few and (not wish.tokenizer or wish.text_columns or not _is_prose(seen.values or ())):
         missing: Literal["own", "refuse"] = "own" if seen.missing else "refuse"
@@ -203,6 +220,12 @@ def _input(source: TableSource, seen: _Seen, wish: TableImportOptions) -> Column
     many = f"more than {FEW_VALUES} different texts, the longest of {seen.longest:,} characters"
     remedy = f"Make tokens of them with --tokenizer words or --tokenizer tokenizer.json, or {leave_out}."
     raise source.bad("Texts", f"{named} holds {many}.", remedy)
+
+
+def _not_a_number(source: TableSource, seen: _Seen) -> str:
+    text, row = seen.odd or ("", 0)
+    why = ": it has a comma" if seen.written_with_commas else ", as others in the column are"
+    return f"Column '{seen.name[:60]}': {source.place(row)}: '{text}' is not a number{why}."
 
 
 def _text(seen: _Seen, wish: TableImportOptions) -> TextColumn:

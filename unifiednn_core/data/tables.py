@@ -8,6 +8,7 @@ from typing import Any
 from unifiednn_core.data import cells
 from unifiednn_core.data.source import TableSource
 from unifiednn_core.formats import zips
+from unifiednn_core.formats.kinds import DELIMITERS
 from unifiednn_core.formats.tensor_files import bad_file
 from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 
@@ -18,7 +19,6 @@ _BATCH_VALUES = 2**21  # of the column with the longest lists
 _BUFFER_BYTES = 2**18
 _BLOCK_BYTES = 4 * 1024**2
 _SNIFFED_LINES = 20
-_DELIMITERS = ",;\t"
 _FLOAT_BYTES = 4
 _PARQUET = b"PAR1"
 
@@ -42,13 +42,14 @@ def is_csv(path: Path) -> bool:
 def open_csv(path: Path, header: bool | None = None) -> TableSource:
     """Open a CSV file; without `header` its first lines tell whether they have names. Raises `BadInput`."""
     import pyarrow as pa
+    from pyarrow import compute
     from pyarrow import csv as arrow
 
     with path.open("rb") as file:
         lines = file.read(SNIFFED_BYTES).decode("utf-8-sig", errors="replace").splitlines()
     delimiter = _delimiter(lines)
     try:
-        first = next(csv.reader(lines[:1], delimiter=delimiter))
+        first = [cell.strip() for cell in next(csv.reader(lines[:1], delimiter=delimiter))]
         further = list(csv.reader(lines[1:200], delimiter=delimiter))
     except csv.Error as error:
         raise bad_file(path, "Not a table", f"The first lines cannot be read: {error}.", "Save it again.") from None
@@ -63,11 +64,13 @@ def open_csv(path: Path, header: bool | None = None) -> TableSource:
         options = arrow.ReadOptions(
             use_threads=False, block_size=_BLOCK_BYTES, column_names=list(names), skip_rows=int(named)
         )
-        kept = arrow.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=True
-        )
+        kept = arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        missing = pa.array(kept.null_values)
         try:
-            yield from arrow.open_csv(path, options, arrow.ParseOptions(delimiter=delimiter), kept)
+            for block in arrow.open_csv(path, options, arrow.ParseOptions(delimiter=delimiter), kept):
+                trimmed = map(compute.utf8_trim_whitespace, block.columns)  # ' yes' and 'yes' are one category
+                columns = [compute.if_else(compute.is_in(one, missing), None, one) for one in trimmed]
+                yield pa.record_batch(columns, names=list(names))
         except pa.ArrowInvalid as error:
             said = str(error).strip().splitlines()[0][:200].rstrip(".").replace("Row #", "line ", 1)
             remedy = "Give every row as many values as the first line has, in UTF-8, and close every quote."
@@ -165,4 +168,4 @@ def _delimiter(lines: Sequence[str]) -> str:
         widths = {len(row) for row in csv.reader(lines[:_SNIFFED_LINES], delimiter=delimiter)}
         return len(widths) == 1 and widths != {1}, lines[0].count(delimiter)
 
-    return max(_DELIMITERS, key=counted)
+    return max(DELIMITERS, key=counted)

@@ -44,12 +44,7 @@ def initial_state(path: Path, take: str, entry: str | None = None) -> Checkpoint
         return checkpoint_file.read_weights(path)
     known = registry.sniff(path)
     if known is None:
-        raise BadInput.of(
-            "Unknown kind of file",
-            field=path.name,
-            message="No format knows this file.",
-            remedy="Weights are read from checkpoints, .safetensors, .pt, .pth and .pt2.",
-        )
+        raise registry.unknown(path)
     return (
         known.held(path, entry, "start_from").weights
         if isinstance(known, WeightsFormat)

@@ -71,20 +71,22 @@ def content_offset(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _directory_bytes(path: Path) -> int:
-    """Read the length of the directory from the end record, in either of its two forms."""
+    """Read the length of the directory from the end record, in either of its two forms; raises `BadZipFile`."""
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
-        file.seek(max(0, size_bytes - _END_BYTES - _MAX_COMMENT_BYTES - _LOCATOR_BYTES))
+        begin = file.seek(max(0, size_bytes - _END_BYTES - _MAX_COMMENT_BYTES - _LOCATOR_BYTES))
         tail = file.read()
         last = len(tail) - _END_BYTES
         at = last if last >= 0 and tail[last : last + 4] == _END else tail.rfind(_END)
         if at < 0:
             raise zipfile.BadZipFile("it has no end record")
         try:
-            length = int(struct.unpack_from("<L", tail, at + 12)[0])
+            length, offset = map(int, struct.unpack_from("<LL", tail, at + 12))
             if at >= _LOCATOR_BYTES and tail[at - _LOCATOR_BYTES : at - _LOCATOR_BYTES + 4] == _LOCATOR:
                 file.seek(int(struct.unpack_from("<Q", tail, at - _LOCATOR_BYTES + 8)[0]))
                 length = int(struct.unpack_from("<Q", file.read(_END_64_BYTES), 40)[0])
+            elif offset + length < begin + at:  # zipfile would read the archive in a cut archive
+                raise zipfile.BadZipFile("its directory is that of an archive inside it, so it is cut short")
         except (struct.error, OSError, OverflowError):
             raise zipfile.BadZipFile("its end record is cut short") from None
     return length

@@ -152,7 +152,7 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Pat
 def test_foreign_bytes_are_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "d.pt").write_bytes(b"hello")
     assert container_of(tmp_path / "d.pt") is None
-    with pytest.raises(BadInput, match="The file is damaged, or it is not"):
+    with pytest.raises(BadInput, match="describes no network and is not a table"):
         read_dataset(tmp_path / "d.pt")
 
 

@@ -25,6 +25,7 @@ def written(folder: Path, text: str) -> Path:
         ("label,a,Target\n1,2,3.5\n0,4,1\n", "Target", [[1, 2], [0, 4]], torch.tensor([3.5, 1])),
         ("a;b\n1;1e3\n2;-4\n", "b", [[1], [2]], torch.tensor([1000.0, -4])),
         ("\ufeffa\tb\n1\t7\n", "b", [[1]], torch.tensor([7])),
+        ("a|b\n1|7\n", "b", [[1]], torch.tensor([7])),
         ('"a, x","b"\n1,dog\n2,cat\n3,dog\n', "b", [[1], [2], [3]], torch.tensor([1, 0, 1])),
     ],
 )
@@ -53,7 +54,12 @@ def test_classes_of_text_are_numbered_by_the_alphabet_and_keep_their_names(tmp_p
         ("a,b,y\n1,2,0\n3,x,2\n", "Column 'b': line 3: .*'x'"),
         ("a,b,y\n1,2,\n3,1,2\n", "Column 'y' has no value in line 2"),
         ("a,b,y\n1,2,\n3,1,\n", "has no value at all"),
-        ("a;y\n1,5;2\n2,5;2\n", "decimal point"),
+        ("a;y\n1,5;2\n2,5;2\n", "Column 'a': line 2: '1,5' is not a number: it has a comma. Write .* point: 1.5"),
+        ("y;a\n1.000,5;2\n2,5;2\n", "Column 'y': line 2: .* point: 1000.5"),
+        ('y,a\n"1,000",2\n2,5\n', "Column 'y': line 2: .* Write 1000 if the comma separates thousands"),
+        ('a,y\n"1,000,000",2\n3,5\n', "Column 'a': line 2: .*: 1000000, leave it empty"),
+        ("a,b,label\n1,2,ja\n1,2,nein\n,,\n", "Column 'label' has no value in line 4"),
+        ("a,label\n1,ja\n2,nein\n3, \n", "Column 'label' has no value in line 4"),
         ("a,y\n" + "".join(f"text {n},1\n" for n in range(65)), "more than 64 different texts.*--tokenizer words"),
         ("a,b,y\n1,2,0\n3,inf,2\n", "Column 'b' has a value that is NaN, infinite or beyond float32 in line 3"),
         ("1,2,0\n3,4,2\n", "The first line holds numbers"),
@@ -86,6 +92,13 @@ def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_other_texts_are_no_tables(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     assert container_of(tmp_path / "t.csv") is None
+
+
+def test_blanks_around_names_and_values_make_no_further_ones(tmp_path: Path) -> None:
+    dataset = read_dataset(written(tmp_path, "size, price, label\n1, 2, ja\n3,,nein\n5, NA ,ja \n7, 8, nein\n"))
+    assert (dataset.notes.columns, dataset.notes.class_names) == (("size", "price"), ("ja", "nein"))
+    assert dataset.first.tolist() == [[1, 2], [3, 5], [5, 5], [7, 8]]
+    assert dataset.targets.tolist() == [0, 1, 0, 1]
 
 
 def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:

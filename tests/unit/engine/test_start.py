@@ -135,7 +135,7 @@ def of_schedule(per: str = "epoch", **args: Any) -> dict[str, Any]:
         ({"file": "weights.safetensors"}, {}, TAKE, "not a checkpoint"),
         ({"file": "weights.pt"}, {}, TAKE, "not a checkpoint"),
         ({"file": "garbage.bin"}, {}, TAKE, "not a checkpoint"),
-        (weights_of("garbage.bin"), {}, FILE, "No format knows"),
+        (weights_of("garbage.bin"), {}, FILE, "describes no network"),
         ({"file": "cut.safetensors"}, {}, FILE, "cut short"),
         ({"file": "optimizer.safetensors"}, {}, FILE, "was changed"),
         (weights_of("model.safetensors"), {}, FILE, "was changed"),
