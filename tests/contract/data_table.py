@@ -104,6 +104,8 @@ FOOT = """\
   class 1; beside other classes, 255 means "no class", becomes -100, and criteria ignore it.
 - Classes are numbered in the alphabetical order of their names, the same in all parts of a file. IDX images get a
   channel: `[samples, 1, height, width]`. Class numbers of the shape `[samples, 1]` become `[samples]`.
+- A file of another kind, such as ONNX, HDF5 or Excel, is named, with the line that converts it to one that is taken.
+- A CSV file is in UTF-8, its values separated by comma, semicolon, tab or `|`; blanks around them are left out.
 - A table becomes numbers by a plan of its columns, which the preview shows: numbers as they are, a missing one as the
   mean; up to 64 different texts one column each; lists of numbers and texts padded to one length, each an input of its
   own. The target is the column `target` or `label`, else the last; class names are numbered in alphabetical order. A

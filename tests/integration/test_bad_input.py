@@ -1,6 +1,7 @@
 """What people hand in by mistake: each gives findings and exit code 2, and nothing half-written stays behind."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,17 @@ def truncated_model(document: Document, folder: Path) -> None:
     content = Path(lenet(document)["model"]).read_bytes()
     (folder / "model.pt2").write_bytes(content[: len(content) // 2])
     lenet(document)["model"] = str(folder / "model.pt2")
+
+
+def onnx_model(document: Document, folder: Path) -> None:
+    (folder / "net.pt2").write_bytes(b"\x08\x08\x12\x07pytorch\x1a\x052.4.0:\x50\n\x10\n\x01x\n\x01w" + bytes(60))
+    lenet(document)["model"] = str(folder / "net.pt2")
+
+
+def excel_data(document: Document, folder: Path) -> None:
+    with zipfile.ZipFile(folder / "data.pt", "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    lenet(document)["train_data"] = str(folder / "data.pt")
 
 
 def wrong_shape(document: Document, folder: Path) -> None:
@@ -83,6 +95,8 @@ def wrong_architecture(document: Document, folder: Path) -> None:
     [
         (no_model, "submodels.lenet.model", "no network"),
         (truncated_model, "submodels.lenet.model", "damaged"),
+        (onnx_model, "submodels.lenet.model", "This is an ONNX network.import onnx2torch"),
+        (excel_data, "submodels.lenet.train_data", "This is an Excel file.import pandas"),
         (wrong_shape, "submodels.lenet", "[3, 5, 5]"),
         (nan_in_data, "submodels.lenet.train_data", "[3, 0, 1, 2]"),
         (labels_outside, "submodels.lenet.train_data", "10"),
@@ -110,6 +124,24 @@ def test_a_mistake_is_told_and_nothing_is_left(
     assert all(f["remedy"] for f in findings)
     left = {path.relative_to(home.root).parts[0] for path in home.root.rglob("*") if path.is_file()}
     assert not left - {"checks", "store"}
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        (b"\x89HDF\r\n\x1a\n" + bytes(200), (), "This is an HDF5 file, as Keras, pandas and h5py write. import h5py"),
+        ("größe;label\r\n1;ja\r\n".encode("cp1252"), (), "line 1 has the byte 0xf6. Excel often saves in Windows-1252"),
+        (b"# of Ada\nsize,label\n1,ja\n2,nein\n", ("--target", "label"), "begins in line 2"),
+        (b"%PDF-1.7\n\xe2\n", ("--tokenizer", "words"), "This is a PDF. Save its text: pdftotext"),
+    ],
+)
+def test_an_import_says_what_the_file_is(
+    home: Home, tmp_path: Path, content: bytes, options: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "data.csv").write_bytes(content)
+    done = unifiednn(home, "import", str(tmp_path / "data.csv"), *options)
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 def test_a_disk_without_room_is_told_before_the_start(

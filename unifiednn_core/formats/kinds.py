@@ -67,55 +67,78 @@ _EXAMPLES = (
 _BEGINNINGS = tuple(
     (re.compile(begins, re.DOTALL), what, remedy)
     for begins, what, remedy in (
-        (rb"MATLAB 7\.3 MAT-file", "a MATLAB file (v7.3, HDF5)",
-         _arrays("h5py", "h5py.File('FILE')", "f['x'][:].T", "f['y'][:].ravel()")),
-        (rb"MATLAB 5\.0 MAT-file", "a MATLAB file (v5)",
-         _arrays("scipy.io", "scipy.io.loadmat('FILE')", "f['x']", "f['y'].ravel()")),
-        (rb"(.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras, pandas and h5py write",
-         _arrays("h5py", "h5py.File('FILE')", "f['x']", "f['y']")),
-        (rb"GGUF[\1-\x09]\0\0\0", "a GGUF file, as llama.cpp writes",
-         "from transformers import AutoModelForCausalLM; "
-         "AutoModelForCausalLM.from_pretrained('.', gguf_file='FILE').save_pretrained('network')"),
-        (rb"ARROW1\0\0", "an Arrow file (Feather)",
-         "from pyarrow import feather, parquet; parquet.write_table(feather.read_table('FILE'), 'table.parquet')"),
-        (rb"\xff{4}...\0[\4-\x40]\0\0\0", "an Arrow stream, as the datasets library writes",
-         "from pyarrow import ipc, parquet; parquet.write_table(ipc.open_stream(open('FILE', 'rb')).read_all(), "
-         "'table.parquet')"),
+        (
+            rb"MATLAB 7\.3 MAT-file",
+            "a MATLAB file (v7.3, HDF5)",
+            _arrays("h5py", "h5py.File('FILE')", "f['x'][:].T", "f['y'][:].ravel()"),
+        ),
+        (
+            rb"MATLAB 5\.0 MAT-file",
+            "a MATLAB file (v5)",
+            _arrays("scipy.io", "scipy.io.loadmat('FILE')", "f['x']", "f['y'].ravel()"),
+        ),
+        (
+            rb"(.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n",
+            "an HDF5 file, as Keras, pandas and h5py write",
+            _arrays("h5py", "h5py.File('FILE')", "f['x']", "f['y']"),
+        ),
+        (
+            rb"GGUF[\1-\x09]\0\0\0",
+            "a GGUF file, as llama.cpp writes",
+            "from transformers import AutoModelForCausalLM; "
+            "AutoModelForCausalLM.from_pretrained('.', gguf_file='FILE').save_pretrained('network')",
+        ),
+        (
+            rb"ARROW1\0\0",
+            "an Arrow file (Feather)",
+            "from pyarrow import feather, parquet; parquet.write_table(feather.read_table('FILE'), 'table.parquet')",
+        ),
+        (
+            rb"\xff{4}...\0[\4-\x40]\0\0\0",
+            "an Arrow stream, as the datasets library writes",
+            "from pyarrow import ipc, parquet; parquet.write_table(ipc.open_stream(open('FILE', 'rb')).read_all(), "
+            "'table.parquet')",
+        ),
         (rb".{128}DICM", "a DICOM image", _DICOM),
         (rb".{344}n[+i]1\0", "a NIfTI image", _stacked("nibabel", "nibabel.load(f).get_fdata()")),
         (rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
         (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
         (rb"BZh[1-9]1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "a file packed with bzip2, xz or Zstandard", _UNPACK),
-        (rb"SQLite format 3\0", "an SQLite database",
-         "import pandas, sqlite3; pandas.read_sql('SELECT * FROM name', sqlite3.connect('FILE'))"
-         ".to_csv('table.csv', index=False)"),
+        (
+            rb"SQLite format 3\0",
+            "an SQLite database",
+            "import pandas, sqlite3; pandas.read_sql('SELECT * FROM name', sqlite3.connect('FILE'))"
+            ".to_csv('table.csv', index=False)",
+        ),
         (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of an old Microsoft Office, such as .xls", _SHEET),
         (rb"RIFF....WAVE|RF64....WAVE|FORM....AIF", "a WAV or AIFF audio file", _AUDIO),
         (rb"fLaC[\0\x80]|OggS\0", "a FLAC or Ogg audio file", _AUDIO),
         (rb"ID3[\2-\4]|\xff[\xe2\xe3\xf2\xf3\xfa\xfb][\x10-\xeb]", "an MP3 audio file", _AUDIO),
-        (rb"\0\0..ftypM4[AB] ", "an MPEG-4 audio file",
-         f"Convert it to WAV first: ffmpeg -i FILE cat/1.wav. {_AUDIO}"),
+        (rb"\0\0..ftypM4[AB] ", "an MPEG-4 audio file", f"Convert it to WAV first: ffmpeg -i FILE cat/1.wav. {_AUDIO}"),
         (rb"\0\0..ftyp(hei[cx]|mif1|avif)", "a HEIF or AVIF image", _IMAGE),
         (rb"\0\0..ftyp.{4}", "an MPEG-4 or QuickTime video", _VIDEO),
         (rb"RIFF....AVI |\x1a\x45\xdf\xa3", "an AVI, Matroska or WebM video", _VIDEO),
         (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|RIFF....WEBP", "one image", _IMAGE),
         (rb"%PDF-\d", "a PDF", "Save its text: pdftotext FILE text.txt"),
     )
-)  # fmt: skip
+)
 _IN_ARCHIVES = tuple(
     (re.compile(name, re.IGNORECASE), what, remedy)
     for name, what, remedy in (
         (r"xl/workbook\.(xml|bin)", "an Excel file", _SHEET),
         (r"model\.weights\.h5", "a network of Keras 3", _KERAS),
-        (r"(word|ppt)/\w+\.xml|META-INF/manifest\.xml", "an office document",
-         "Save its text as .txt, or its table as .csv."),
+        (
+            r"(word|ppt)/\w+\.xml|META-INF/manifest\.xml",
+            "an office document",
+            "Save its text as .txt, or its table as .csv.",
+        ),
         (r".*\.(wav|mp3|flac|ogg|aiff?|m4a)", "an archive of audio files", f"Unpack it. {_AUDIO}"),
         (r".*\.dcm", "an archive of DICOM images", f"Unpack it. {_DICOM}"),
         (r".*\.(mp4|avi|mkv|webm|mov)", "an archive of videos", f"Unpack it. {_VIDEO}"),
         (r".*\.(zip|tar|tgz|gz|7z|rar)", "an archive of archives", "Unpack it, and submit each archive by itself."),
         (r".*\.(csv|tsv|jsonl|parquet)", "an archive with a table", "Unpack it, and submit the table by itself."),
     )
-)  # fmt: skip
+)
 _PACKAGES = 3  # of these kinds every file is one document, whatever else is in it
 
 
@@ -133,30 +156,58 @@ def recognised(path: Path) -> Said | None:
         if begins.match(head):
             return _is(what, remedy)
     kinds = (
-        (any(name.endswith("/constants.pkl") for name in names),
-         "TorchScript", "A TorchScript file is a program. The server does not run it.", pack_or_convert()),
-        (any(name.endswith((".so", ".cubin")) for name in names),
-         "Compiled network", "The file holds compiled code. The server does not run it.", PACK),
-        (re.match(_OLD_PICKLE, head),
-         "Old file", "A torch older than 1.6 wrote the file.", "Load it, and save it with a newer torch."),
-        (described.WEIGHTS in (described.document_of(path, "") or {}),
-         "Description alone", "The weights of this network are in a .safetensors file beside it.",
-         "Submit that .safetensors file: it holds the description, too."),
-        (re.search(rb"^\s*(import|from) torch\b", head[:4096], re.MULTILINE),
-         "Python source", "A Python file is a program. The server does not run it.",
-         pack_or_convert("--factory make_network")),
+        (
+            any(name.endswith("/constants.pkl") for name in names),
+            "TorchScript",
+            "A TorchScript file is a program. The server does not run it.",
+            pack_or_convert(),
+        ),
+        (
+            any(name.endswith((".so", ".cubin")) for name in names),
+            "Compiled network",
+            "The file holds compiled code. The server does not run it.",
+            PACK,
+        ),
+        (
+            re.match(_OLD_PICKLE, head),
+            "Old file",
+            "A torch older than 1.6 wrote the file.",
+            "Load it, and save it with a newer torch.",
+        ),
+        (
+            described.WEIGHTS in (described.document_of(path, "") or {}),
+            "Description alone",
+            "The weights of this network are in a .safetensors file beside it.",
+            "Submit that .safetensors file: it holds the description, too.",
+        ),
+        (
+            re.search(rb"^\s*(import|from) torch\b", head[:4096], re.MULTILINE),
+            "Python source",
+            "A Python file is a program. The server does not run it.",
+            pack_or_convert("--factory make_network"),
+        ),
         (_is_onnx(head), *_is("an ONNX network", _ONNX)),
         (_is_tfrecord(head, checked=True), *_is("a TFRecord file, as TensorFlow writes", _EXAMPLES)),
-        (_is_tfrecord(head, checked=False),
-         "TFRecord", "This is a TFRecord file, as TensorFlow writes, but the checksum of its first record is wrong: "
-         "it is damaged.", f"Write it again, and copy it whole. Then: {_EXAMPLES}"),
-        (head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
-         "Pickle", "A pickle of Python is a program. The server does not run it.",
-         "Save arrays alone: numpy.savez(path, x=x, y=y). Save a network with torch.save(network.state_dict(), path)."),
-        (head[:2] == b"\x1f\x8b",
-         "Gzip", "The file is packed with gzip, and neither a tar nor an IDX file can be read in it.",
-         "Unpack it first."),
-    )  # fmt: skip
+        (
+            _is_tfrecord(head, checked=False),
+            "TFRecord",
+            "This is a TFRecord file, as TensorFlow writes, but the checksum of its first record is wrong: "
+            "it is damaged.",
+            f"Write it again, and copy it whole. Then: {_EXAMPLES}",
+        ),
+        (
+            head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
+            "Pickle",
+            "A pickle of Python is a program. The server does not run it.",
+            "Save arrays: numpy.savez(path, x=x, y=y). Save a network so: torch.save(network.state_dict(), path).",
+        ),
+        (
+            head[:2] == b"\x1f\x8b",
+            "Gzip",
+            "The file is packed with gzip, and neither a tar nor an IDX file can be read in it.",
+            "Unpack it first.",
+        ),
+    )
     found = next((Said(*said) for holds, *said in kinds if holds), None)
     return found or (_of_zip(names) if zips.is_zip(path) else _of_text(head))
 

@@ -102,11 +102,15 @@ KINDS: Mapping[str, tuple[bytes, str, str]] = {
     "bare16.csv": ("size\tlabel\r\n1\t2\r\n".encode("utf-16-le"), "UTF-16", "iconv -f UTF-16"),
     "comment.csv": (b"# of Ada\nsize,label\n1,2\n3,4\n", "begins in line 2, with 2 values separated by ','", "Delete"),
     "empty": (b"", "The file is empty", "Copy it again"),
-}  # fmt: skip
+}
 HONEST = (
-    "The file is empty.", "No format knows this file; it may be damaged.", "The zip is damaged or empty",
-    "The text describes no network", "The file is no text in UTF-8: line", "The file cannot be read: it is cut short",
-)  # fmt: skip
+    "The file is empty.",
+    "No format knows this file; it may be damaged.",
+    "The zip is damaged or empty",
+    "The text describes no network",
+    "The file is no text in UTF-8: line",
+    "The file cannot be read: it is cut short",
+)
 """What may be said of any file that is cut short."""
 
 
