@@ -199,7 +199,7 @@ def recognised(path: Path) -> Said | None:
             head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
             "Pickle",
             "A pickle of Python is a program. The server does not run it.",
-            "Save arrays: numpy.savez(path, x=x, y=y). Save a network so: torch.save(network.state_dict(), path).",
+            "Save arrays: numpy.savez(path, x=x, y=y). Save a network with torch.save(network.state_dict(), path).",
         ),
         (
             head[:2] == b"\x1f\x8b",
