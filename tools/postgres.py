@@ -41,7 +41,10 @@ class Server:
     def __init__(self, folder: Path, programs: Path, settings: Mapping[str, str]):
         self._folder, self._programs = folder, programs
         self._settings = {**_SETTINGS, **settings}
-        self.port = _free_port()
+        self._held = socket.socket()  # nobody else gets this port meanwhile; the server shares it
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self.port = int(self._held.getsockname()[1])
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, database: str = "postgres") -> str:
@@ -139,6 +142,7 @@ def serving(**settings: str) -> Iterator[Server]:
             yield server
         finally:
             server.stop(signal.SIGQUIT)
+            server._held.close()
 
 
 def programs() -> Path:
@@ -166,12 +170,6 @@ def _as_whom() -> dict[str, Any]:
 
 def _is_open_to_all(place: Path) -> bool:
     return all(one.stat().st_mode & 0o001 for one in (place.resolve(), *place.resolve().parents))
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def main() -> None:

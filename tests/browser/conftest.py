@@ -1,12 +1,11 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 from tests.integration import forking
+from tests.ports import free_port
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
@@ -58,27 +59,17 @@ class Server:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log, pass_fds=handles
             )
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=2).close()
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    pytest.fail((self.home.root / "server.log").read_text())
-                time.sleep(0.2)
+        wait_until(self._answers, told=(self.home.root / "server.log").read_text)
+
+    def _answers(self) -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=2):
+            return True
+        return False
 
     def kill(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser import crowd
-from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server
+from tests.ports import free_port
 from unifiednn_core.base.paths import Home
 
 CHECKS = (Path(__file__).parent / "looks.js").read_text(encoding="utf-8")

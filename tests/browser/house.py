@@ -9,8 +9,9 @@ from typing import Any
 
 from playwright.sync_api import APIResponse, Browser, BrowserContext, Page, Playwright, Response, WebSocket, expect
 
-from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server, free_port
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, Server
 from tests.browser.identity import CLIENT_ID, CLIENT_SECRET, IdentityProvider
+from tests.ports import free_port
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor

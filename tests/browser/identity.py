@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tests.waiting import wait_until
+
 CLIENT_ID, CLIENT_SECRET = "unifiednn", "of-a-test"
 LIFE_S = 3600
 
@@ -54,8 +56,7 @@ class IdentityProvider:
         )
         self.server = uvicorn.Server(config)
         threading.Thread(target=self.server.run, daemon=True).start()
-        while not self.server.started:
-            time.sleep(0.01)
+        wait_until(lambda: self.server is not None and self.server.started, "the identity provider")
 
     def stop(self) -> None:
         if self.server is not None:

@@ -6,7 +6,6 @@ idle cores. On a busy machine it refuses, because the pictures would say so; `--
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +15,12 @@ import psutil
 from PIL import Image
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
-from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server, free_port
+from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server
 from tests.browser.gallery import grow, settled
 from tests.browser.house import opened as house_of_people
 from tests.browser.reel import Reel
+from tests.ports import free_port
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.roles import Actor, Role
@@ -31,7 +32,6 @@ IMAGES = ROOT / "docs" / "images"
 SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.03
 DESK, PHONE = (1440, 1140), (390, 2200)
 """Windows. The phone's is longer than any: it shows the upper half of a page."""
-PATIENCE_S = 600
 BUSY, LOOKED_S = 0.1, 5.0
 """Share of the processors that other programs may use, and how long they are watched."""
 TICK_MS = 1500
@@ -127,12 +127,16 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> No
     def trained() -> RunView:
         return service.runs.observe(hybrid.run_id)
 
-    while not any(part.artifact for part in trained().submodels) and trained().state not in ENDED:
+    def filmed() -> bool:
+        nonlocal shown
         reel.take()
-        page.wait_for_timeout(300)
+        page.wait_for_timeout(200)
         if not shown and trained().progress >= SHOWN_PROGRESS:
             live_pages(browser, server, hybrid.run_id, folder)
             shown = True
+        return any(part.artifact for part in trained().submodels) or trained().state in ENDED
+
+    wait(filmed)
     reel.thin(to=16, each_ms=220)
     if not shown:
         live_pages(browser, server, hybrid.run_id, folder)
@@ -206,11 +210,7 @@ def submit_shared(service: Service, run_id: str) -> list[str]:
 
 def wait(done: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        if time.monotonic() > deadline:
-            sys.exit(f"Nothing to take a picture of after {PATIENCE_S} s.")
-        time.sleep(0.2)
+    wait_until(done, patience_s=600)
 
 
 def opened(browser: Browser, url: str, scheme: str = "light", size: tuple[int, int] = DESK) -> Page:

@@ -3,7 +3,6 @@
 import http.client
 import json
 import re
-import time
 import zipfile
 from collections.abc import Iterator
 from io import BytesIO
@@ -17,6 +16,7 @@ from playwright.sync_api import Playwright, expect
 from tests.browser.house import House, Visitor
 from tests.browser.house import opened as house_of_people
 from tests.unit.service.kit import HIS, NOWHERE, add_files, add_run
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -70,9 +70,7 @@ def shared(house: House, visitors: dict[str, Visitor]) -> str:
     visitors[OTTO].page.get_by_role("button", name="Start anyway").click(timeout=60_000)  # there are no test data
     visitors[OTTO].page.wait_for_url("**/run?*")
     visitors[OTTO].page.goto("about:blank")  # nobody looks on, which would cost more than the training
-    deadline = time.monotonic() + 120
-    while house.service.runs.runs()[0].state not in ENDED and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_until(lambda: house.service.runs.runs()[0].state in ENDED)
     [run] = house.service.runs.runs()
     assert run.state is State.COMPLETED
     return run.run_id

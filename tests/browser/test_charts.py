@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import insert
 
-from tests.browser.conftest import Server, free_port
+from tests.browser.conftest import Server
+from tests.ports import free_port
 from tests.ui import fake_arms, fake_views
 from tests.ui.seed import Seeded
 from unifiednn_core.base.clock import RealClock

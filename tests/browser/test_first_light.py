@@ -1,8 +1,8 @@
 """What a person does who has just cloned the repository, in a real browser over a real server and worker."""
 
 import contextlib
-import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Server
 from tests.integration.clean import accuracies_in_a_clean_process
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -37,13 +38,10 @@ def start_demo(page: Page, server: Server) -> None:
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
 
 
-def wait_for(page: Page, done: object, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while not done():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            shown = page.locator("[data-testid=stMain]").inner_text()
-            pytest.fail(f"nothing happened for {patience_s} s; the page says: {shown}")
-        page.wait_for_timeout(200)
+def wait_for(page: Page, done: Callable[[], object], patience_s: float) -> None:
+    """Wait while the page goes on."""
+    shown = page.locator("[data-testid=stMain]").inner_text
+    wait_until(done, patience_s=patience_s, pause=lambda each_s: page.wait_for_timeout(1000 * each_s), told=shown)
 
 
 def points(page: Page, chart: int = 0) -> int:
@@ -133,8 +131,5 @@ def test_neither_browser_nor_server_is_needed_for_training(server: Server, brows
 
 
 def wait_until_progress(service: Service, run_id: str) -> None:
-    before, deadline = service.runs.observe(run_id).progress, time.monotonic() + 60
-    while service.runs.observe(run_id).progress <= before:
-        if time.monotonic() > deadline:
-            pytest.fail("the run does not go on")
-        time.sleep(0.2)
+    before = service.runs.observe(run_id).progress
+    wait_until(lambda: service.runs.observe(run_id).progress > before)

@@ -8,7 +8,8 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.browser.conftest import Server, free_port
+from tests.browser.conftest import Server
+from tests.ports import free_port
 from tests.ui.fake_views import mid_flight
 from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home

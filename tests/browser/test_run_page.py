@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Server, free_port
+from tests.browser.conftest import Server
+from tests.ports import free_port
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import mid_flight, run, submodel
 from tests.ui.seed import Seeded

@@ -1,7 +1,6 @@
 """Two people in two browsers submit one network each: one worker trains both, and neither sees a trace of the other."""
 
 import re
-import time
 from collections.abc import Iterator
 from io import BytesIO
 
@@ -12,6 +11,7 @@ from sqlalchemy import select
 
 from tests.browser.house import House, Visitor, opened
 from tests.integration.pooled import ALICE, BATCH, BOB, DATA_BYTES, Net, numbers
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.spec.lifecycle import ENDED, State
@@ -59,10 +59,10 @@ def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house:
     for visitor in visitors.values():
         visitor.page.get_by_role("tab", name="Memory", exact=True).click()
     devices.ready_device("cpu")
-    deadline_s = time.monotonic() + 180
-    while any(store.runs.get(run_id)[0].state not in ENDED for run_id in runs.values()):
-        assert time.monotonic() < deadline_s, [store.runs.get(run_id)[0].state for run_id in runs.values()]
-        time.sleep(0.5)
+    wait_until(
+        lambda: all(store.runs.get(run_id)[0].state in ENDED for run_id in runs.values()),
+        told=lambda: [store.runs.get(run_id)[0].state for run_id in runs.values()],
+    )
     rows = {person: store.runs.get(run_id)[1][0] for person, run_id in runs.items()}
     assert {row.state for row in rows.values()} == {State.COMPLETED}
     assert {person: row.state_sha256 for person, row in rows.items()} == {

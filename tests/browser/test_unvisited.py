@@ -1,15 +1,13 @@
 """A server whose pages nobody opens, as after a reboot at night."""
 
-import time
-
 import pytest
 
 from tests.browser.conftest import Server
+from tests.waiting import wait_until
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
-PATIENCE_S = 120.0
 
 
 def test_what_waits_trains_although_nobody_visits(server: Server) -> None:
@@ -20,10 +18,8 @@ def test_what_waits_trains_although_nobody_visits(server: Server) -> None:
         run_id = service.runs.submit(spec.model_copy(update={"submodels": spec.submodels[:1]}))
         assert service.runs.observe(run_id).state is State.QUEUED
         server.start()
-        until_s = time.monotonic() + PATIENCE_S
-        while service.runs.observe(run_id).state not in ENDED:
-            assert time.monotonic() < until_s, (server.home.root / "server.log").read_text()
-            time.sleep(0.2)
+        log = server.home.root / "server.log"
+        wait_until(lambda: service.runs.observe(run_id).state in ENDED, told=log.read_text)
         assert service.runs.observe(run_id).state is State.COMPLETED
     finally:
         service.close()

@@ -105,7 +105,7 @@ def test_parked_and_restored_ones_record_again_and_keep_their_bits(cuda: torch.d
         step(submodel, recorder, 2)
     submodel.park()
     submodel.restore(kept)
-    while not submodel.finished:
+    for _ in iter(lambda: submodel.finished, True):
         with at_work(cuda, submodel):
             step(submodel, recorder)
     assert state_sha256(submodel.module.state_dict()) == alone(

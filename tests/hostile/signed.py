@@ -14,12 +14,13 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value, generate_xsrf_token_string
 from websockets.sync.client import connect
 
-from tests.browser.conftest import Server, free_port
+from tests.browser.conftest import Server
+from tests.ports import free_port
 from unifiednn_core.base.paths import Home
 
 COOKIE, XSRF = "_streamlit_user", "_streamlit_xsrf"
 SECRET = "known to this test and to its server alone, 64 characters or so"
-PATIENCE_S = 60.0
+PATIENCE_S, MOST_FRAMES = 60.0, 10_000
 
 
 @dataclass
@@ -78,7 +79,7 @@ class SignedHouse:
                 asked.rerun_script.widget_states.widgets.add(id=button, trigger_value=True)
             socket.send(asked.SerializeToString())
             told, given = [], ""
-            while True:
+            for _ in range(MOST_FRAMES):
                 frame = socket.recv(timeout=PATIENCE_S)
                 message = ForwardMsg.FromString(frame if isinstance(frame, bytes) else frame.encode())
                 told.append(frame if isinstance(frame, bytes) else frame.encode())
@@ -86,6 +87,7 @@ class SignedHouse:
                 # The first script only finds out that the page has to go through the router.
                 if message.WhichOneof("type") == "script_finished" and message.script_finished == 0:
                     return Visit(b"".join(told), given)
+        raise AssertionError(f"the script of {page} did not end within {MOST_FRAMES} frames")
 
 
 @dataclass(frozen=True)

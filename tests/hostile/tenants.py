@@ -2,7 +2,6 @@
 
 import io
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,11 +138,3 @@ class Tenant:
         if status == 200:
             self.files[filename] = f"sha256:{told['sha256']}"
         return status, told
-
-
-def until(done: Callable[[], object], what: str, patience_s: float = 120.0) -> None:
-    """Wait for something that other processes do."""
-    deadline = time.monotonic() + patience_s
-    while not done():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.05)

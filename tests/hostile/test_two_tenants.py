@@ -23,10 +23,11 @@ import typer.testing
 from tests.hostile import tenants
 from tests.hostile.names import NAMES
 from tests.hostile.signed import signed_house
-from tests.hostile.tenants import ALICE, MALLORY, NETWORKS, OTTO, SPOILT, Tenant, until
+from tests.hostile.tenants import ALICE, MALLORY, NETWORKS, OTTO, SPOILT, Tenant
 from tests.hostile.test_kernel_leaks import ATTACKS
 from tests.unit.engine.start_kit import changed
 from tests.unit.service.kit import HERS, add_files, add_run
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import main as cli
@@ -94,7 +95,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         for filename, content in {"data.npz": b"PK\x03\x04 nothing", "alpha.pt2": b"\x80\x02cos\nsystem\n."}.items():
             status, told = mallory.upload(f"{filename}\u202e<img src=x>", content)
             refused[filename] = f"{status} {told}"
-        until(lambda: all(operator.runs.observe(one).state in ENDED for one in runs), "the end of both runs")
+        wait_until(lambda: all(operator.runs.observe(one).state in ENDED for one in runs), "the end of both runs")
         yield Both(alice, mallory, operator, *runs, refused)
     service.close()
 
@@ -133,7 +134,7 @@ def test_weights_figures_and_files_are_those_of_training_alone(both: Both) -> No
     for figure in ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "loss", "accuracy", "test_loss_curve"):
         assert getattr(there, figure) == getattr(mine, figure), figure
     runs = both.service.runs
-    until(
+    wait_until(
         lambda: all(
             one.certificate
             for run_id in (both.alone, both.shared)

@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from tests.integration.conftest import wait_until
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State

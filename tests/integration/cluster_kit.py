@@ -5,13 +5,12 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-
+from tests.waiting import wait_until
 from tools.chaos import pool
 from tools.chaos.cluster import trace
 from tools.chaos.cluster.audit import backward_checkpoints, double_claims, lost_checkpoints, two_workers
@@ -28,7 +27,7 @@ from tools.chaos.scene import ForkRequest, JournalEntry, Scene
 from unifiednn_core.base.paths import DEVICES_SETTING
 from unifiednn_core.spec.pooling import PoolMode
 
-PATIENCE_S, POLL_S, SETTLES_S = 90.0, 0.05, 0.5
+SETTLES_S = 0.5
 LEASE = Lease()
 Found = TypeVar("Found")
 
@@ -122,15 +121,13 @@ class Cluster:
 
     def until(self, what: str, seen: Callable[[], Found]) -> Found:
         """Wait until something is true; returns it."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline_s:
-            try:
-                if found := seen():
-                    return found
-            except NotOpenNow:
-                pass
-            time.sleep(POLL_S)
-        pytest.fail(f"{what}: not within {PATIENCE_S:.0f} s; {self.scene.folder} has the logs")
+
+        def found() -> Found | None:
+            with suppress(NotOpenNow):
+                return seen()
+            return None
+
+        return wait_until(found, what, told=lambda: f"{self.scene.folder} has the logs")
 
     def ends_as_alone(self, run_id: str) -> None:
         """Wait for the end of a run; nothing may be lost, doubled or different from a training without faults."""

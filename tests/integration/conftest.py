@@ -1,6 +1,5 @@
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import sample_models.build
 from tests.integration.forking import ForkingLauncher
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
 from tests.integration.vanilla import train_alone
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import WARM_START_SETTING, Home
 from unifiednn_core.machine import forks
@@ -152,12 +152,3 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> forks.Template:
         client.start()
     wait_until(client.template.ready)
     return client.template
-
-
-def wait_until(done: Any, patience_s: float = 90.0) -> None:
-    """Wait for something that other processes do; a test that waits in vain fails."""
-    deadline = time.monotonic() + patience_s
-    while not done():
-        if time.monotonic() > deadline:
-            pytest.fail(f"nothing happened for {patience_s} s")
-        time.sleep(0.1)

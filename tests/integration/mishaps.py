@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from tests.waiting import wait_until
 from unifiednn_core.engine.events import Stepped
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.runtime import worker
@@ -37,9 +38,9 @@ def arm(environment: Mapping[str, str], home: Path) -> None:
         next_step = submodel.steps_done + 1
         if submodel.spec.name == held and next_step in holds and not go_file(home, next_step).exists():
             held_file(home, next_step).touch()
-            _wait_for(go_file(home, next_step).exists)
+            wait_until(go_file(home, next_step).exists)
             begun = turn[0]
-            _wait_for(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
+            wait_until(lambda: turn[0] >= begun + 2)  # the worker has heard all that was asked for until now
         happens = submodel.spec.name == mishap and next_step == int(mishap_step)
         if happens and submodel.spec.hyperparameters.batch_split == 1:
             _happen(action, submodel)
@@ -70,11 +71,6 @@ def _divide(in_training: bool, module: nn.Module, _: object) -> None:
         torch.tensor([torch.iinfo(torch.int64).min]).div(torch.tensor([-1]), rounding_mode="trunc")
 
 
-def _wait_for(done: Callable[[], bool]) -> None:
-    while not done():
-        time.sleep(0.01)
-
-
 def _happen(action: str, submodel: SubModel) -> None:
     match action:
         case "divide" | "divide in evaluation":
@@ -87,6 +83,6 @@ def _happen(action: str, submodel: SubModel) -> None:
         case "out_of_memory":
             raise torch.OutOfMemoryError("there is no room for 8 GiB")
         case "hang":
-            _wait_for(lambda: False)
+            time.sleep(3600)
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)

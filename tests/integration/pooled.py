@@ -3,20 +3,19 @@
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from sqlalchemy import select
 from torch import Tensor, nn
 
 from tests.integration.forking import ForkingLauncher
 from tests.integration.mishaps import HOLD, go_file, held_file
+from tests.waiting import wait_until
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.formats.layer_list import build
@@ -178,13 +177,11 @@ class Pool:
 
     def until(self, done: Callable[[], object], what: str) -> None:
         """Wait for something that other processes do."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not done():
-            if time.monotonic() > deadline_s:
-                logs = [path.read_text()[-2000:] for path in self.home.root.rglob("worker.log")]
-                states = [f"{run_id}: {self.state(run_id)}, {self.waits_for(run_id)}" for run_id in self.nets]
-                pytest.fail("\n".join([f"no {what} within {PATIENCE_S:g} s", *states, *logs]))
-            time.sleep(0.05)
+        wait_until(done, what, told=self._told)
+
+    def _told(self) -> str:
+        states = [f"{run_id}: {self.state(run_id)}, {self.waits_for(run_id)}" for run_id in self.nets]
+        return "\n".join([*states, *(path.read_text()[-2000:] for path in self.home.root.rglob("worker.log"))])
 
     def until_held(self, step: int) -> None:
         self.until(held_file(self.home.root, step).exists, f"worker before step {step}")

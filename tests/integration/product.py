@@ -6,17 +6,15 @@ import os
 import shutil
 import signal
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.integration import mishaps
 from tests.integration.forking import fork, open_service
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.runtime import launchers
@@ -190,12 +188,11 @@ class Product:
 
     def until(self, done: Callable[[], object], what: str = "it") -> None:
         """Wait for something that other processes do."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            if time.monotonic() > deadline:
-                events = "\n".join(f"{event.kind} {event.submodel}: {event.message}" for event in self.view.events)
-                pytest.fail(f"{what} did not happen within {PATIENCE_S:g} s:\n{events}\n{self.log()}")
-            time.sleep(POLL_S)
+        wait_until(done, what, told=self._told)
+
+    def _told(self) -> str:
+        events = (f"{event.kind} {event.submodel}: {event.message}" for event in self.view.events)
+        return "\n".join([*events, self.log()])
 
     def finish(self) -> RunView:
         """Wait until the run has ended for good."""

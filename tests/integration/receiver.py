@@ -35,7 +35,7 @@ def receiving() -> Iterator[Receiver]:
             if receiver.drip is not None:
                 try:
                     self.wfile.write(b"HTTP/1.1 200 OK\r\n")
-                    while not receiver.drip.wait(0.02):
+                    for _ in iter(lambda: receiver.drip.wait(0.02), True):
                         self.wfile.write(b"X: y\r\n"[:1])
                         self.wfile.flush()
                 except OSError:

@@ -7,7 +7,8 @@ from typing import Never
 import pytest
 import torch
 
-from tests.integration.conftest import wait_until, write_spec
+from tests.integration.conftest import write_spec
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset

@@ -14,8 +14,8 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.integration.baseline_kit import Baseline
-from tests.integration.conftest import wait_until
 from tests.integration.product import STEPS_PER_EPOCH, Template, timeless
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.formats.weights import state_sha256

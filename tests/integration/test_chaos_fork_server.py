@@ -1,12 +1,12 @@
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tools.chaos.fork_server import ForkServerClient, fork_server
 from tools.chaos.plan import Round
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene
@@ -22,14 +22,6 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerClient
         yield forks
 
 
-def wait_for(seen: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not seen():
-        if time.monotonic() > deadline_s:
-            pytest.fail("nothing happened for 60 s")
-        time.sleep(0.02)
-
-
 def start_server(forks: ForkServerClient, scene: Scene, fault: str = "") -> int:
     return forks.ask(ForkRequest(do="server", folder=str(scene.folder), fault=fault)) or 0
 
@@ -37,11 +29,11 @@ def start_server(forks: ForkServerClient, scene: Scene, fault: str = "") -> int:
 def test_forks_are_killed_reaped_and_written_down(forks: ForkServerClient, tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     server = start_server(forks, scene)
-    wait_for(scene.database.exists)
+    wait_until(scene.database.exists)
     assert os.getsid(server) == server
     assert forks.ask(ForkRequest(do="code", pid=server)) is None
     assert forks.ask(ForkRequest(do="kill", pid=server, signal=signal.SIGKILL)) == 1
-    wait_for(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
+    wait_until(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
     assert forks.ask(ForkRequest(do="kill", pid=server, signal=signal.SIGKILL)) == 0
     assert forks.ask(ForkRequest(do="kill", pid=os.getpid(), signal=signal.SIGKILL)) == 0
     entries = scene.journal.news()
@@ -53,7 +45,7 @@ def test_forks_are_killed_reaped_and_written_down(forks: ForkServerClient, tmp_p
 def test_an_armed_fork_dies_of_its_fault_and_says_so_before(forks: ForkServerClient, tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     server = start_server(forks, scene, "store.before_commit=sigkill@1")
-    wait_for(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
+    wait_until(lambda: forks.ask(ForkRequest(do="code", pid=server)) == -signal.SIGKILL)
     struck = [entry for entry in scene.journal.news() if entry.what == "struck"]
     assert [(entry.point, entry.action, entry.pid) for entry in struck] == [("store.before_commit", "sigkill", server)]
 
@@ -62,11 +54,11 @@ def test_no_child_outlives_a_fork_server_that_is_killed(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with fork_server(tmp_path / "fork-server.log", loaded=()) as forks:
         server = start_server(forks, scene)
-        wait_for(scene.database.exists)
+        wait_until(scene.database.exists)
         parent = psutil.Process(server).parent()
         assert parent is not None
         parent.kill()
-        wait_for(lambda: not alive(server))
+        wait_until(lambda: not alive(server))
         with pytest.raises(ToolFailed, match="Start the chaos test again"):
             start_server(forks, scene)
 
@@ -84,7 +76,7 @@ def test_workers_get_what_was_planned_for_them_in_turn(forks: ForkServerClient, 
     fault = Fault("store.before_commit", "sigkill")
     forks.plan((Round(card="first", fault=fault), Round(card="second", fresh=True, fault=fault)))
     pids = [forks.ask(ForkRequest(do="worker", folder=str(tmp_path), run_id="none")) for _ in range(3)]
-    wait_for(lambda: all(forks.ask(ForkRequest(do="code", pid=pid or 0)) is not None for pid in pids))
+    wait_until(lambda: all(forks.ask(ForkRequest(do="code", pid=pid or 0)) is not None for pid in pids))
     codes = [forks.ask(ForkRequest(do="code", pid=pid or 0)) for pid in pids]
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 1]  # the third was not armed, and there is no such run
     started = [entry for entry in scene.journal.news() if entry.what == "started"]

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
+from tests.waiting import wait_until
 from tools.bench.scale_home import Size, fill, run_id
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
@@ -234,12 +235,12 @@ def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, sample
     process = subprocess.Popen(
         [*COMMAND, "train", str(path), "--json"], env=environment, stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
+
+    def progress() -> bool:
         listed = json.loads(unifiednn(home, "runs", "--json").stdout)
-        if listed and listed[0]["progress"] > 0:
-            break
-        time.sleep(0.5)
+        return bool(listed) and listed[0]["progress"] > 0
+
+    wait_until(progress)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=90)
     assert process.returncode == 130

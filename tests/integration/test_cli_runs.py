@@ -5,7 +5,6 @@ import os
 import pty
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ from tests.integration import forking
 from tests.integration.cli_kit import COMMAND, unifiednn
 from tests.integration.conftest import ROOT
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
+from tests.ports import free_port
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import State
@@ -72,9 +73,7 @@ def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground
 ) -> None:
     process = begin(home, "train", str(template.spec_path), "--json")
     service = Service.open(home)
-    while not service.runs.runs():
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: service.runs.runs() or process.poll() is not None, "a run")
     product = Product(home, service.runs.runs()[0].run_id)
     time.sleep(random.Random(f"{whom} {place}").uniform(0, RUN_S))
     worker = product.worker()
@@ -257,10 +256,7 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
     product.start_and_hold("transformer", 6)
     product.service._supervisor.stop()
     product.signal_worker()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    server = begin(product.home, "app", "--port", port)
+    server = begin(product.home, "app", "--port", str(free_port()))
     product.finish()
     server.send_signal(signal.SIGTERM)
     out, err = server.communicate(timeout=60)

@@ -6,10 +6,8 @@ The object store is moto's, PostgreSQL that of the tests; bucket, server and age
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.composing import Composition
-from tests.integration.conftest import wait_until
 from tests.integration.product import Template
+from tests.ports import free_port
+from tests.waiting import wait_until
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.service.facade import Service
@@ -118,24 +117,18 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         pytest.skip(f"no PostgreSQL: {error}")
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.mark.new_interpreters
 def test_each_command_of_the_file_runs_and_a_network_trains_on_each_agent(
     processes: Processes, template: Template, alone: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deadline = time.monotonic() + 60
-    while True:  # `restart: on-failure`, until the object store answers
+
+    def bucket() -> bool:
         processes.start("bucket")
-        if processes.running.pop("bucket").wait(60) == 0:
-            break
-        assert time.monotonic() < deadline, processes.log("bucket")
+        return processes.running.pop("bucket").wait(60) == 0
+
+    wait_until(bucket, told=lambda: processes.log("bucket"))  # `restart: on-failure`, until the object store answers
     processes.start("server")
-    wait_until(lambda: processes.check("server"), 60)
+    wait_until(lambda: processes.check("server"))
     processes.start("agent-1")
     processes.start("agent-2")
     network = json.loads(template.spec_path.read_text())["submodels"][0]
@@ -156,7 +149,7 @@ def test_each_command_of_the_file_runs_and_a_network_trains_on_each_agent(
         for host in ("agent-1", "agent-2"):
             words = ("submit", str(tmp_path / "net.json"), "--device", f"{host}/cpu", "--json")
             runs[host] = json.loads(processes.run(*words))["run_id"]
-        wait_until(lambda: all(service.runs.observe(run_id).ended_at_s is not None for run_id in runs.values()), 120)
+        wait_until(lambda: all(service.runs.observe(run_id).ended_at_s is not None for run_id in runs.values()))
         for host, run_id in runs.items():
             [part] = service.runs.document(run_id)["submodels"].values()
             assert part["state_sha256"] == alone(network["name"])

@@ -22,9 +22,9 @@ import pytest
 import torch
 
 from tests.integration import attempts
-from tests.integration.conftest import wait_until
 from tests.integration.product import EPOCHS
 from tests.integration.product import Template as Waiting
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats

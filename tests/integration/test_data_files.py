@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.integration.conftest import wait_until
 from tests.unit.data import data_files as made
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.integration.conftest import wait_until
+from tests.waiting import wait_until
 from unifiednn_core.data.conversion import write_rows
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.service.facade import Service
@@ -44,7 +44,7 @@ def test_a_data_set_of_twice_the_limit_has_the_bits_of_the_resident_one(service:
     def trained(limit_bytes: int | None, loading: str) -> RunView:
         document = {"submodels": [{**part, "loading": loading}], "memory_limit_bytes": limit_bytes, "lanes": 1}
         run_id = service.runs.submit(parse_run({name: said for name, said in document.items() if said is not None}))
-        wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None, 300)
+        wait_until(lambda: service.runs.observe(run_id).ended_at_s is not None, patience_s=300)
         return service.runs.observe(run_id)
 
     streamed, resident = trained(LIMIT_BYTES, "auto"), trained(None, "resident")

@@ -39,12 +39,12 @@ def accepted_throughout(make: Callable[[], SubModel], most_steps: int) -> set[bo
     """Check and restore what a training captures after each step; whether it was inside an epoch."""
     part, other, seen = make(), make(), set()
     with part.world():
-        while True:
+        for step in range(most_steps + 1):
             taken = as_read(part.capture())
             check(taken, other.module, other.spec.hyperparameters, SAMPLES)
             assert recipe_of(taken).hyperparameters.optimizer == part.spec.hyperparameters.optimizer
             seen.add(taken.state["data"]["order"] is not None)
-            if part.finished or part.steps_done == most_steps:
+            if part.finished or step == most_steps:
                 break
             part.step()
             if part.at_epoch_end:
@@ -141,13 +141,13 @@ def test_an_epoch_of_another_batch_size_is_whole() -> None:
     """Between epochs it may change; 5 steps are done, and 8 make an epoch from here on."""
     first = submodel("mlp", submodel_spec("x", batch_size=8))
     with first.world():
-        while not first.epochs_done:
+        for _ in range(5):
             first.step()
-            if first.at_epoch_end:
-                first.end_epoch()
+        first.end_epoch()
     later = submodel("mlp", submodel_spec("x", batch_size=5))
     later.restore(first.capture())
     with later.world():
-        while not later.at_epoch_end:
+        for _ in range(8):
+            assert not later.at_epoch_end
             later.step()
-    assert (first.steps_done, later.steps_done) == (5, 13)
+    assert later.at_epoch_end and (first.epochs_done, later.steps_done) == (1, 13)

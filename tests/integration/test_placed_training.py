@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.conftest import wait_until
 from tests.unit.formats import kit
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
 from unifiednn_core.base.units import MIB

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from tests.databases import Databases
-from tests.integration.conftest import wait_until
 from tests.integration.product import Template
+from tests.waiting import wait_until
 from tools.bench.result import environment
 from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.service.facade import Service
@@ -68,7 +68,7 @@ class Cluster:
 
     def finish(self, run_id: str) -> dict[str, str]:
         """Hashes of the weights of a run, once it has ended."""
-        wait_until(lambda: self.service.runs.observe(run_id).ended_at_s is not None, 150)
+        wait_until(lambda: self.service.runs.observe(run_id).ended_at_s is not None)
         parts = self.service.runs.document(run_id)["submodels"]
         return {name: part["state_sha256"] for name, part in parts.items()}
 
@@ -216,7 +216,7 @@ def told_to_the_autoscaler() -> Any:
 def begin(cluster: Cluster, spec: Path) -> tuple[str, str]:
     """Submit a run and wait for its first checkpoint; returns its id and the host that it is on."""
     run_id = cluster.submit(spec)
-    wait_until(lambda: any(row.checkpoint_step for row in cluster.service.store.runs.get(run_id)[1]), 120)
+    wait_until(lambda: any(row.checkpoint_step for row in cluster.service.store.runs.get(run_id)[1]))
     return run_id, cluster.hybrid(run_id).device.partition("/")[0]
 
 
@@ -230,7 +230,7 @@ def test_a_worker_outlives_the_actor_of_its_agent(here: dict[str, str], template
     with closing(RayCluster(cluster.ray.address)) as connection:
         [node] = [node.id for node in connection.nodes() if node.host == name]
         ray.kill(connection._agent(node), no_restart=False)  # Ray ends the actor, and by default all its children
-        wait_until(lambda: cluster.host(name).agent_pid != agent, 60)
+        wait_until(lambda: cluster.host(name).agent_pid != agent)
     assert cluster.finish(run_id) == here
     assert cluster.hybrid(run_id).attempt == 1, f"another worker than {worker} trained on"
 
@@ -247,7 +247,7 @@ def test_what_a_lost_node_trained_goes_on_elsewhere_with_the_same_bits(
     moments: dict[str, float] = {}
 
     def when(what: str, done: Callable[[], bool]) -> None:
-        wait_until(done, 120)
+        wait_until(done)
         moments[what] = round(time.monotonic() - begun_s, 1)
 
     when("declared_lost_s", lambda: cluster.host(name).state == AWAY)

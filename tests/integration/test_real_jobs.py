@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.integration import real_jobs
-from tests.integration.conftest import wait_until
 from tests.integration.real_jobs import LENGTH, WORDS
+from tests.waiting import wait_until
 from unifiednn_core.compare.arms import BaselineFiles, job_of
 from unifiednn_core.compare.vanilla import PlainScript, ProgressWriter
 from unifiednn_core.data.batch import Batch

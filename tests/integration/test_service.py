@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clean import accuracies_in_a_clean_process
-from tests.integration.conftest import wait_until, write_spec
+from tests.integration.conftest import write_spec
 from tests.integration.vanilla import train_alone
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, IllegalTransition, NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service

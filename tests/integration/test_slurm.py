@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.conftest import wait_until
 from tests.integration.product import Template
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.run import load_run
@@ -65,7 +65,7 @@ def test_a_minute_before_its_end_the_job_parks_what_it_trains(
             document["submodels"][0]["hyperparameters"]["epochs"] = 500
             (tmp_path / "long.json").write_text(json.dumps(document))
             run_id = service.runs.submit(load_run(tmp_path / "long.json"))
-            wait_until(lambda: any(row.checkpoint_step for row in service.store.runs.get(run_id)[1]), 120)
+            wait_until(lambda: any(row.checkpoint_step for row in service.store.runs.get(run_id)[1]))
             worker = service.store.hybrids.get(run_id)[0].worker_pid
             process.send_signal(signal.SIGTERM)  # Slurm's B:TERM: to the shell of the job alone
             assert process.wait(90) == 0

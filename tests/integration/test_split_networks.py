@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.integration.conftest import wait_until
 from tests.integration.kit import CPU, dataset, definition, submodel_spec, vanilla
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.coded_step import STORED, codes_of

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.conftest import wait_until
 from tests.integration.product import EPOCHS
 from tests.integration.product import Template as Waiting
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks

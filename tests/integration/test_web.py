@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.integration.web_server import WebServer, pieces
+from tests.waiting import wait_until
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
+from unifiednn_core.service.uploads import BLOCK_BYTES
 from unifiednn_core.store import Store
 from unifiednn_core.store.schema import RunRow, SubModelRow
 
@@ -21,18 +22,26 @@ GROWTH_BYTES = 20 * MIB
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory) -> Iterator[WebServer]:
+def server(tmp_path_factory) -> Iterator[WebServer]:
     server = WebServer(Home(tmp_path_factory.mktemp("web") / "home").create())
     server.start()
     yield server
     server.kill()
 
 
+@pytest.fixture
+def web(server) -> Iterator[WebServer]:
+    """The server of this file; an upload that a test leaves behind is gone before the next one."""
+    yield server
+    for file in server.home.quarantine.iterdir():
+        file.unlink()
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> bytes:
-    """A small data set of 600 kB."""
+    """A small data set of 1.2 MB."""
     path = tmp_path_factory.mktemp("data") / "digits.safetensors"
-    save_file(data_of(600), path)
+    save_file(data_of(1200), path)
     return path.read_bytes()
 
 
@@ -52,31 +61,31 @@ def finding(content: bytes) -> str:
     return f"{found['message']} {found['remedy']}"
 
 
-def until(done) -> None:
-    while not done():
-        time.sleep(0.02)
+def half_sent(web: WebServer, upload: str, sent: bytes, announced: int):
+    """A connection that has sent only a part of what it announced, so that the server waits for more.
 
-
-def half_sent(web: WebServer, upload: str, offset: int, sent: bytes, announced: int):
-    """A connection that has sent only a part of what it announced, so that the server waits for more."""
+    A block of it is on disk: from there on it is the writer. To ask by writing could come between.
+    """
+    assert BLOCK_BYTES <= len(sent) < announced
     connection = web.connection()
     connection.putrequest("PATCH", upload)
-    connection.putheader("Upload-Offset", str(offset))
+    connection.putheader("Upload-Offset", "0")
     connection.putheader("Content-Length", str(announced))
     connection.endheaders()
     connection.send(sent)
+    wait_until(lambda: web.offset(upload) >= BLOCK_BYTES)
     return connection
 
 
 def test_a_cut_connection_goes_on_where_it_was(web, data):
     digest = hashlib.sha256(data).hexdigest()
     upload = web.begin("digits.safetensors", len(data), sha256=digest, kinds=["data"])
-    cut = half_sent(web, upload, 0, data[:10_000], len(data))
-    until(lambda: web.send(upload, 0, b"")[0] == 409)  # somebody writes it
+    there = BLOCK_BYTES + 10_000
+    cut = half_sent(web, upload, data[:there], len(data))
     cut.close()
-    until(lambda: web.offset(upload) == 10_000)
-    until(lambda: web.send(upload, 10_000, data[10_000:200_000])[0] == 204)  # until the dead one is noticed
-    assert web.send(upload, 200_000, data[200_000:]) == (204, len(data))
+    wait_until(lambda: web.offset(upload) == there)
+    wait_until(lambda: web.send(upload, there, data[there : there + 1])[0] == 204, "the end of the dead connection")
+    assert web.send(upload, there + 1, data[there + 1 :]) == (204, len(data))
     status, _, content = web.ask("POST", f"{upload}/finish")
     assert status == 200 and json.loads(content)["sha256"] == digest
     assert web.home.file(digest).read_bytes() == data
@@ -87,9 +96,11 @@ def test_a_cut_connection_goes_on_where_it_was(web, data):
 @pytest.mark.long  # the limit is half a minute
 def test_who_falls_silent_is_given_up(web, data):
     upload = web.begin("digits.safetensors", len(data))
-    silent = half_sent(web, upload, 0, data[:100_000], len(data))
-    until(lambda: web.offset(upload) == 100_000)
-    assert web.send(upload, 100_000, data[100_000:]) == (204, len(data))
+    there = BLOCK_BYTES + 10_000
+    silent = half_sent(web, upload, data[:there], len(data))
+    wait_until(lambda: web.offset(upload) == there)
+    wait_until(lambda: web.send(upload, there, data[there : there + 1])[0] == 204, "the end of the silent connection")
+    assert web.send(upload, there + 1, data[there + 1 :]) == (204, len(data))
     silent.close()
 
 
@@ -118,15 +129,16 @@ def test_another_place_than_the_end_is_refused_and_the_end_told(web):
 
 
 def test_an_upload_has_one_writer(web):
-    upload = web.begin("a.pt", 10)
-    first = half_sent(web, upload, 0, b"123", 10)
-    until(lambda: web.ask("PATCH", upload, b"", Upload_Offset="0")[0] == 409)  # from here on the first one writes
-    assert web.send(upload, 0, b"1234567890")[0] == 409
+    sent = bytes(BLOCK_BYTES) + b"123"
+    upload = web.begin("a.pt", len(sent) + 7)
+    first = half_sent(web, upload, sent, len(sent) + 7)
+    for offset in (0, web.offset(upload), len(sent)):
+        assert web.send(upload, offset, b"4567890")[0] == 409
     first.close()
-    until(lambda: web.offset(upload) == 3)
-    until(lambda: web.send(upload, 3, b"4567890") == (204, 10))
+    wait_until(lambda: web.offset(upload) == len(sent))
+    wait_until(lambda: web.send(upload, len(sent), b"4567890") == (204, len(sent) + 7))
     identity = upload.rpartition("/")[2]
-    assert (web.home.quarantine / identity).read_bytes() == b"1234567890"
+    assert (web.home.quarantine / identity).read_bytes() == sent + b"4567890"
     web.ask("DELETE", upload)
 
 
@@ -201,9 +213,9 @@ def test_every_answer_has_the_headers_and_only_known_hosts_get_one(web):
 
 
 @pytest.fixture(scope="module")
-def trained(web) -> Path:
+def trained(server) -> Path:
     """File of the trained model `net` of run `r-1`."""
-    return trained_in(web.home)
+    return trained_in(server.home)
 
 
 def trained_in(home: Home) -> Path:

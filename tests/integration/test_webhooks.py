@@ -6,8 +6,7 @@ import hmac
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from tests.clock import SimulatedClock
 from tests.integration.receiver import Receiver, receiving
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, OPERATOR, SHARED, VIEWER, World, world
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli.main import app
@@ -220,11 +220,6 @@ def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_sil
     wait_until(lambda: len(looks) > before + 1)
     assert len(receiver.taken) == 1
     receiver.drip.set()
-
-
-def wait_until(done: Callable[[], object]) -> None:
-    while not done():  # pytest's time limit ends it
-        time.sleep(0.02)
 
 
 def test_of_two_processes_one_sends(here: World, clock: SimulatedClock, receiver: Receiver) -> None:

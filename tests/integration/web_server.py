@@ -4,15 +4,16 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 
 ROOT = Path(__file__).parents[2]
@@ -29,19 +30,17 @@ class WebServer:
     """Whether people have to sign in: then only tokens open it."""
 
     def start(self) -> None:
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", self.port))
-            self.port = listening.getsockname()[1]
+        self.port = self.port or free_port()
         command = [sys.executable, "-m", "tests.integration.web_server", str(self.home.root), str(self.port)]
         command += ["login"] if self.login else []
         self.process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-        while True:
-            try:
-                self.ask("GET", "/files/runs/none.json")
-                return
-            except OSError:
-                assert self.process.poll() is None, "the server did not start"
-                time.sleep(0.05)
+        wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, "the server did not start"
+        with suppress(OSError):
+            return bool(self.ask("GET", "/files/runs/none.json"))
+        return False
 
     def kill(self) -> None:
         if self.process is not None:

@@ -1,6 +1,7 @@
 """The table of public networks: what is declared is well formed, and what it says follows from the rows."""
 
 import ast
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_shares_follow_from_the_rows() -> None:
 
 def test_a_fork_answers_or_says_why_not() -> None:
     def endless() -> None:
-        while True:
+        for _ in repeat(None):
             pass
 
     assert forked(lambda: {"a": 1}, 5) == {"a": 1}

@@ -2,13 +2,13 @@
 
 import hashlib
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 
 from pages._ui import file_pick
 from tests.ui.reading import box, labels, option, press, text_of
+from tests.waiting import wait_until
 from unifiednn_core.preflight import client
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -129,12 +129,6 @@ def test_the_form_stays_usable_while_a_file_is_read(upload, open_page, service, 
     assert "The server reads the file." not in text_of(app)
     assert box(app, "Training data").value == f"sha256:{hashlib.sha256(b'content').hexdigest()}"
     assert next(one.value for one in app.number_input if one.label == "Epochs") == 5
-
-
-def wait_until(holds):
-    while not holds():
-        time.sleep(0.01)
-    time.sleep(0.05)  # the thread has still to hand its result over
 
 
 def test_a_refusal_in_the_background_is_told_where_it_can_be_read_again(upload, open_page, drafted):

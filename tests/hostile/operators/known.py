@@ -5,6 +5,7 @@ And functions that do so on purpose. The fuzzer must find every one of them wher
 
 import ctypes
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -90,8 +91,9 @@ def _freed_twice(tensor: Tensor) -> Tensor:
 
 
 def _endless(tensor: Tensor) -> Tensor:
-    while True:
+    for _ in repeat(None):
         torch.relu(tensor.detach())
+    return tensor
 
 
 _SELECTS = "returns as many as are positive"

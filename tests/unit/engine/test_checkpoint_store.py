@@ -245,7 +245,7 @@ def test_readers_beside_a_writer_see_whole_checkpoints(store: CheckpointStore) -
     done, wrong, seen = threading.Event(), [], []
 
     def look() -> None:
-        while not done.is_set() or not seen:
+        for _ in iter(lambda: done.is_set() and bool(seen), True):
             path = store.newest_path()
             try:
                 found = file.read(path) if path is not None else None

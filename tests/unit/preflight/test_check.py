@@ -2,6 +2,7 @@ import contextlib
 import copy
 import json
 import re
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -345,7 +346,7 @@ def test_a_few_samples_are_tried_however_large_the_batch(
 
 
 def endless(*_: object, **__: object) -> None:
-    while True:
+    for _ in repeat(None):
         with contextlib.suppress(ValueError, RuntimeError):
             torch.ones(2) + 1
 

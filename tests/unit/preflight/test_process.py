@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 from tests.unit.formats import kit
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
@@ -79,8 +79,7 @@ def test_a_job_that_dies_is_an_error_and_the_next_one_works(folder: Path) -> Non
     assert client.template.pid == intake
 
     os.kill(intake, signal.SIGKILL)
-    while client.template.pid is not None:
-        time.sleep(0.01)
+    wait_until(lambda: client.template.pid is None)
     assert client.inspect(folder / "cnn.pt2", "cnn.pt2").kind == "model"
     assert client.template.pid != intake
 

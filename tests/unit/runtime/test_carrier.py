@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from sqlalchemy import event as sqlalchemy_event
 
 from tests.clock import SimulatedClock
 from tests.unit.store.test_store import BERTH, add_run
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.runtime import spool
@@ -47,6 +47,10 @@ def look(carrier: Carrier, clock: SimulatedClock) -> None:
     carrier.tick()
 
 
+def answered(question: spool.Question, carrier: Carrier, clock: SimulatedClock) -> dict[str, Any]:
+    return wait_until(lambda: look(carrier, clock) or question.answer())  # type: ignore[func-returns-value]
+
+
 def test_who_asks_again_during_a_transfer_does_not_start_another(
     home: Home, store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,11 +73,14 @@ def test_who_asks_again_during_a_transfer_does_not_start_another(
     assert len(carrier._under_way) == 1, "the other threads are free"
     go_on.set()
     answers = dict[int, object]()
-    while len(answers) < len(questions):
+
+    def all_answered() -> bool:
         look(carrier, clock)
         found = {number: one.answer() for number, one in enumerate(questions) if number not in answers}
-        answers |= {number: answer for number, answer in found.items() if answer is not None}
-        time.sleep(0.001)
+        answers.update({number: answer for number, answer in found.items() if answer is not None})
+        return len(answers) == len(questions)
+
+    wait_until(all_answered)
     assert len({str(answer) for answer in answers.values()}) == 1 and len(puts) == 1, "it was put once"
     carrier.stop()
 
@@ -164,14 +171,11 @@ def test_a_spool_full_of_traps_harms_nobody(home: Home, store: Store, clock: Sim
     carrier = Carrier(home, store, clock)
     for _ in range(3):
         look(carrier, clock)
-        while carrier._under_way and not all(future.done() for future in carrier._under_way.values()):
-            time.sleep(0.001)
+        wait_until(lambda: all(future.done() for future in carrier._under_way.values()))
     assert asked.answer() is None and others.stat().st_mtime_ns == before.st_mtime_ns, "no file of others was written"
     for trap in folder.glob("*.part"):
         trap.unlink()
-    while asked.answer() is None:
-        look(carrier, clock)
-        time.sleep(0.001)
+    answered(asked, carrier, clock)
     carrier.stop()
 
 
@@ -184,9 +188,7 @@ def test_nothing_is_brought_through_a_link(
     mine.symlink_to(theirs, target_is_directory=True)
     carrier = Carrier(home, store, clock)
     asked = spool.Question(home.spool("r"), {"do": "bring", "run": "r", "submodel": "a"})
-    while (answer := asked.answer()) is None:
-        look(carrier, clock)
-        time.sleep(0.001)
+    answer = answered(asked, carrier, clock)
     carrier.stop()
     assert list(theirs.iterdir()), "checkpoints of others are not deleted"
     assert "failed" in answer, answer

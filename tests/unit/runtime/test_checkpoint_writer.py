@@ -1,11 +1,10 @@
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.waiting import wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.failpoints import Fault
@@ -42,13 +41,6 @@ class Desk:
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(writers, "RETRY_S", 0.01)
     return Desk(tmp_path)
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_everything_is_done_in_order(desk: Desk) -> None:

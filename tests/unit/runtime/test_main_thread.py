@@ -1,12 +1,12 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
+from tests.waiting import wait_until
 from unifiednn_core.runtime.main_thread import LONGEST_COUNTED_S, MainThreadTrainer, SigtermListener, Watchdog
 
 
@@ -15,8 +15,7 @@ def never(code: int) -> NoReturn:
 
 
 def until_rest(trainer: MainThreadTrainer) -> None:
-    while trainer.is_training:
-        time.sleep(0.001)
+    wait_until(lambda: not trainer.is_training)
 
 
 def test_the_engine_trains_in_the_calling_thread_and_the_rest_beside_it() -> None:

@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.clock import SimulatedClock
 from tests.unit.store.test_store import add_run
+from tests.waiting import wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
@@ -251,11 +251,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def until(record: Reporter, done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
-        record.write(1.0)
+    wait_until(lambda: done() or record.write(1.0))  # type: ignore[func-returns-value]
 
 
 @pytest.mark.usefixtures("full_disk")
@@ -315,8 +311,7 @@ def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
     store.runs.transition("r", "a", Event.BEGIN)
     record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
     record.write(1.0)
-    while not (record.exporter.idle and record.writer.idle):
-        time.sleep(0.005)
+    wait_until(lambda: record.exporter.idle and record.writer.idle)
     failpoints.arm(Fault("store.before_commit", "disk_full"))
     try:
         with pytest.raises((OperationalError, OSError)):

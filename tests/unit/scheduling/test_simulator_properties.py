@@ -5,7 +5,7 @@ All durations are multiples of 1/8 s, so that sums of them are exact and equalit
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby, pairwise
+from itertools import count, groupby, pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -114,13 +114,15 @@ def in_turns_with_arrivals(jobs: Iterable[SimulatedJob], policy: RoundRobin) -> 
         while coming and coming[0].arrival_s <= now_s:
             line.append((coming.popleft(), 0))
         job, done = line.popleft()
-        start_s, steps, epoch_ends, ended = now_s, 0, 0, False
-        while not ended:
-            steps, done, now_s = steps + 1, done + 1, now_s + job.seconds_per_step
+        start_s, epoch_ends, ended = now_s, 0, False
+        for steps in count(1):
+            done, now_s = done + 1, now_s + job.seconds_per_step
             epoch_ends += done % job.steps_per_epoch == 0
             spent = {"epochs": epoch_ends, "steps": steps, "seconds": steps * job.seconds_per_step}
             ended = spent[policy.unit] >= policy.amount or done == all_steps(job)
-            while not ended and coming and coming[0].arrival_s <= now_s:
+            if ended:
+                break
+            while coming and coming[0].arrival_s <= now_s:
                 line.append((coming.popleft(), 0))
         yield job.name, steps, start_s
         if done < all_steps(job):

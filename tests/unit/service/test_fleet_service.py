@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.scheduling.cluster_run import ClusterRequest
@@ -31,13 +31,11 @@ def desk(home: Home) -> Iterator[Service]:
 
 
 def wait(desk: Service, ready: Callable[[FleetSimulation], bool]) -> FleetSimulation:
-    until_s = time.monotonic() + 60
-    while time.monotonic() < until_s:
-        found = desk.fleet.fleet_simulation()
-        if found is not None and ready(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not ready: {found}")
+    def found() -> FleetSimulation | None:
+        one = desk.fleet.fleet_simulation()
+        return one if one is not None and ready(one) else None
+
+    return wait_until(found, told=desk.fleet.fleet_simulation)
 
 
 def result(desk: Service) -> Path:
@@ -137,7 +135,4 @@ def test_a_simulation_ends_with_a_server_that_is_killed(home: Home) -> None:
         pid = int(server.stdout.readline())
         assert psutil.pid_exists(pid)
         server.kill()
-    until_s = time.monotonic() + 60
-    while psutil.pid_exists(pid):
-        assert time.monotonic() < until_s, "it goes on"
-        time.sleep(0.05)
+    wait_until(lambda: not psutil.pid_exists(pid), "the end of the simulation")

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.waiting import wait_until
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.service.recent import LINGER_S, Recent
 
@@ -78,8 +79,7 @@ def test_an_answer_that_took_long_serves_all_who_waited_for_it():
     threads = [threading.Thread(target=lambda: heard.append(recent.within(0.01, "run", slow))) for _ in range(6)]
     for thread in threads:
         thread.start()
-    while len(arrived) < 6:  # each looks at the clock when it arrives
-        time.sleep(0.001)
+    wait_until(lambda: len(arrived) == 6)  # each looks at the clock when it arrives
     entered.set()
     for thread in threads:
         thread.join()

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.clock import SimulatedClock
 from tests.databases import NewUrl
 from tests.places import Place
+from tests.waiting import PATIENCE_S, wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound
 from unifiednn_core.base.files import move
@@ -316,12 +317,15 @@ def test_equal_bytes_from_many_threads_and_hosts_are_one_blob(place: Place, monk
     barrier = threading.Barrier(8)
 
     def put(number: int) -> None:
-        barrier.wait()
-        while True:
-            try:
-                return hosts.import_file(number % 2, 1)
-            except (BlobsUnreachable, FileNotFoundError):  # the quarantine of a host is shared by its threads here
-                continue
+        barrier.wait(PATIENCE_S)
+
+        def put_once() -> bool:
+            with suppress(BlobsUnreachable, FileNotFoundError):  # the threads of a host share its quarantine here
+                hosts.import_file(number % 2, 1)
+                return True
+            return False
+
+        wait_until(put_once)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(put, range(8)))
@@ -342,7 +346,7 @@ def _race(hosts: Hosts) -> None:
 
     def repeatedly(call: Callable[[int, int], None], host: int) -> None:
         for _ in range(8):
-            barrier.wait()
+            barrier.wait(PATIENCE_S)
             with suppress(NotFound, BlobsUnreachable):
                 call(host, 1)
 

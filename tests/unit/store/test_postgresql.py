@@ -7,10 +7,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from tests.databases import Databases
 from tests.unit.store.racing import without_locks
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import claim_next
+from tests.waiting import wait_until
 from tools.postgres import PASSWORD
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.errors import BadInput
@@ -42,7 +42,7 @@ from unifiednn_core.store.schema import EventRow, HybridRow, StepRow
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 
-PATIENCE_S = 60.0
+PATIENCE_S, LANE = 60.0, 100_000
 HIDDEN = "s3cr3t"
 
 
@@ -56,14 +56,6 @@ def url(postgresql: Databases) -> Iterator[str]:
 def there(url: str, clock: SimulatedClock) -> Iterator[Store]:
     with closing(Store(url, clock)) as store:
         yield store
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > deadline_s:
-            raise AssertionError("it never happened")
-        time.sleep(0.01)
 
 
 # -- what a person gave
@@ -122,8 +114,7 @@ def refusing(message: str) -> Iterator[tuple[str, list[int]]]:
 
     def serve() -> None:
         with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
+            for connection, _ in iter(listener.accept, None):
                 with connection, suppress(OSError):
                     while int.from_bytes(connection.recv(4096)[4:8]) in (80877103, 80877104):  # TLS or GSSAPI?
                         connection.sendall(b"N")
@@ -217,7 +208,7 @@ def test_one_writes_in_the_queue_and_workers_beside_each_other(
     with ThreadPoolExecutor(1) as pool:
         with writing(there, held):
             other = pool.submit(write)
-            until(lambda: done.is_set() if overlap else waits(there))
+            wait_until(lambda: done.is_set() if overlap else waits(there))
             assert done.is_set() is overlap
         other.result(PATIENCE_S)
     assert done.is_set()
@@ -254,7 +245,7 @@ def test_a_report_that_comes_late_does_not_give_a_hybrid_its_heartbeat_back(ther
     with ThreadPoolExecutor(1) as pool:
         with there._database.write() as session:
             late = pool.submit(there.telemetry.write, "r", TelemetryRows())
-            until(lambda: waits(there))
+            wait_until(lambda: waits(there))
             session.get_one(HybridRow, "r").assign({"worker_pid": None, "heartbeat_at_s": None})
         late.result(PATIENCE_S)
     assert there.hybrids.get("r")[0].heartbeat_at_s is None
@@ -343,7 +334,7 @@ def test_a_commit_that_takes_effect_late_is_waited_for_whatever_isolation_the_se
             mark = database.postgresql.begin(session, "hybrid:r")
             prefers = engine.execution_options(isolation_level="REPEATABLE READ")
             found = pool.submit(database.postgresql.was_committed, prefers, mark)
-            until(lambda: waits(there))
+            wait_until(lambda: waits(there))
         assert found.result(PATIENCE_S)
 
 
@@ -380,24 +371,25 @@ def interrupted_writes(store: Store, interrupt: Callable[[], None], times: int) 
 
     def write(lane: int) -> None:
         number = 0
-        while not over.is_set():
+        while number < LANE and not over.is_set():
             try:
-                note(store, lane * 100_000 + number)
+                note(store, lane * LANE + number)
             except OperationalError as error:
                 troubles.append(error)
-                time.sleep(0.02)
+                over.wait(0.02)
                 continue
-            acknowledged.append(lane * 100_000 + number)
+            acknowledged.append(lane * LANE + number)
             number += 1
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+        stack.callback(over.set)
         lanes = [pool.submit(write, lane) for lane in range(3)]
         for _ in range(times):
             reached = len(acknowledged) + 30
-            until(lambda reached=reached: len(acknowledged) >= reached)  # type: ignore[misc]
+            wait_until(lambda reached=reached: len(acknowledged) >= reached)  # type: ignore[misc]
             interrupt()
         reached = len(acknowledged) + 30
-        until(lambda: len(acknowledged) >= reached)
+        wait_until(lambda: len(acknowledged) >= reached)
         over.set()
         for lane in lanes:
             lane.result(PATIENCE_S)
@@ -464,16 +456,16 @@ def test_a_worker_hears_of_its_own_commands_alone_and_after_its_connection_was_l
     assert own.due() and other.due() and queue.due(), "what came before it listened is not missed"
     assert not (own.due() or other.due() or queue.due())
     there.commands.issue("r", None, Verb.PAUSE)
-    until(own.due)
-    until(queue.due)
+    wait_until(own.due)
+    wait_until(queue.due)
     assert not own.due() and not other.due()
     there.workers.ask_to_leave("s", None, "its device is needed")
-    until(other.due)
+    wait_until(other.due)
     assert not own.due()
     postgresql.server.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
     )
-    until(own.due)
+    wait_until(own.due)
     for one in (own, other, queue):
         one.close()
 

@@ -30,11 +30,9 @@ def proxy(heard: list[bytes]) -> Iterator[Proxy]:
                     connection.sendall(data)
 
         def serve() -> None:
-            try:
-                while True:
-                    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
-            except OSError:
-                return
+            with suppress(OSError):
+                for connection, _ in iter(listener.accept, None):
+                    threading.Thread(target=echo, args=(connection,), daemon=True).start()
 
         threading.Thread(target=serve, daemon=True).start()
         with closing(Proxy("127.0.0.1", listener.getsockname()[1])) as proxy:
