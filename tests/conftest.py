@@ -1,5 +1,7 @@
 import gc
 import os
+import random
+import shutil
 import signal
 import tempfile
 
@@ -17,6 +19,7 @@ from tests.places import object_store, place  # noqa: F401  (fixtures)
 from unifiednn_core.base import trouble
 from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
 from unifiednn_core.preflight import client
+from unifiednn_core.store import Store
 
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,6 +37,19 @@ FORKED = ("tests.integration.forking", "unifiednn_core.compare.vanilla")
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests in them, in another order")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest brings tests with one parameter of a module's fixture together afterwards
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        order = random.Random(seed)
+        files = {item.path: order.random() for item in items}
+        items.sort(key=lambda item: (files[item.path], str(item.path), order.random()))
 
 
 def pytest_collection_finish() -> None:
@@ -61,12 +77,23 @@ def _log_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trouble, "_told_at_s", {})
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with all tables: to make them takes longer than most tests."""
+    new = Home(tmp_path_factory.mktemp("empty") / "home")
+    Store(f"sqlite:///{new.create().database}").close()
+    return new.database
+
+
 @pytest.fixture
 def home(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Home]:
+    home = Home(tmp_path / "home").create()
     with ExitStack() as stack:
         if kind == POSTGRESQL:
             stack.enter_context(request.getfixturevalue("postgresql").chosen())
-        yield Home(tmp_path / "home").create()
+        else:
+            shutil.copy(request.getfixturevalue("empty"), home.database)
+        yield home
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
+from streamlit.runtime.state.common import is_element_id
+from streamlit.runtime.state.session_state import SessionState
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import frame, rows, uploads
 from tests.ui.fake_views import demo_spec
 from tests.ui.seed import Seeded
+from unifiednn_core.machine import processes
 
 APP = Path(__file__).parents[2] / "app.py"
 
@@ -18,6 +21,38 @@ APP = Path(__file__).parents[2] / "app.py"
 def _no_scan_for_components(monkeypatch):
     """Each `AppTest.run` would read the metadata of all installed packages; the pages use no packaged components."""
     monkeypatch.setattr(manifest_scanner, "scan_component_manifests", list)
+
+
+@pytest.fixture(autouse=True)
+def _only_asked_for_keys(monkeypatch):
+    """With each widget Streamlit reads the values of all, to see whether its key is among them."""
+    whole = SessionState.filtered_state
+
+    class Filtered(Mapping):
+        def __init__(self, state):
+            self._state = state
+
+        def __contains__(self, key):
+            return not is_element_id(key) and key in self._state
+
+        def __getitem__(self, key):
+            if key not in self:
+                raise KeyError(key)
+            return self._state[key]
+
+        def __iter__(self):
+            return iter(whole.fget(self._state))
+
+        def __len__(self):
+            return len(whole.fget(self._state))
+
+    monkeypatch.setattr(SessionState, "filtered_state", property(Filtered))
+
+
+@pytest.fixture(autouse=True)
+def _no_processes_of_others(monkeypatch):
+    """Without a server each page looks at all processes of this machine, whatever they are."""
+    monkeypatch.setattr(processes, "_all", tuple)
 
 
 @pytest.fixture

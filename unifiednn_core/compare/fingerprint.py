@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import platform
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 
 import psutil
 import pynvml
@@ -52,7 +53,7 @@ def machine(slot: str) -> dict[str, object]:
     """
     if host_of(slot) != SERVER:
         kinds = {one.name: one.kind for one in devices_known()}
-        known = {name: version(name) for name in _VERSIONS}
+        known = _versions()
         return {"host": host_of(slot), "kind": kinds.get(slot, "unknown"), **known}
     facts: dict[str, object] = {
         "host": platform.node(),
@@ -61,9 +62,14 @@ def machine(slot: str) -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
-        **{name: version(name) for name in _VERSIONS},
+        **_versions(),
     }
     return facts | (_gpu(int(slot.removeprefix("cuda:"))) if slot.startswith("cuda:") else {})
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _VERSIONS}
 
 
 def _sha256(document: object) -> str:

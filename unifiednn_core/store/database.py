@@ -134,8 +134,9 @@ class Database:
             postgresql.require_answer(self._engine)
             with self.read() as session:
                 self.now_s(session)
-            if self._is_up_to_date():
-                return
+        if self._is_up_to_date():
+            return
+        if self.is_remote:
             with self._engine.begin() as connection:
                 postgresql.make_writers(connection)
         with self.write() as session:

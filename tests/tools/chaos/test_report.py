@@ -1,6 +1,5 @@
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from tools.chaos import report
 from tools.chaos.cluster.plan import DatabaseName
 from tools.chaos.command import CLUSTER_RESULT, PAGE, POOLED_RESULT, RESULT, record
 from tools.chaos.judge import Outcome
-from tools.machine import commit, machine
-from unifiednn_core.base.failpoints import POINTS
+from tools.machine import machine
 
 DOCS = Path(unifiednn_core.__file__).parents[1] / "docs"
 ASKED = {"command": "python -m tools.chaos", "commit": "0123456789ab", "date": "2026-01-02", "machine": machine()}
@@ -36,20 +34,6 @@ def test_the_document_survives_json() -> None:
     assert FOUND["kills"] == 4
 
 
-def test_times_are_told_by_values_that_were_measured() -> None:
-    assert FOUND["recovery_s"] == {"count": 100, "median": 50.0, "p95": 95.0, "max": 100.0}
-    assert FOUND["fresh_recovery_s"] is None
-
-
-def test_every_point_has_a_row_also_where_nothing_struck() -> None:
-    rows = report.fault_rows(FOUND)
-    assert [row[0] for row in rows] == [
-        *(p for p in POINTS if not p.startswith(report.PLACEMENT)),
-        "any moment: worker",
-    ]
-    assert next(row for row in rows if row[0] == "store.after_commit") == ("store.after_commit", "3", "", "", "", "")
-
-
 def test_a_run_that_did_not_recover_is_a_failure_and_is_shown() -> None:
     failed = report.document(Outcome(exercises=2, recovered=1, problems=["exercise 1: lost"]), asked=ASKED, elapsed_s=1)
     assert failed["passed"] is False
@@ -61,32 +45,6 @@ def test_what_was_not_tried_is_no_kept_promise() -> None:
     rows = {row[0]: row[1] for row in report.result_rows(FOUND)}
     assert rows["broken downloads"] == rows["damaged checkpoints that no event reports"] == "not tried"
     assert rows["acknowledged commands lost"] == "0 of 5"
-
-
-def test_a_test_that_its_limit_ended_says_how_far_it_came() -> None:
-    told = "It was asked for 520 kills; the limit of 8 minutes ended it after 4."
-    short = report.document(OUTCOME, asked=ASKED | {"kills_asked": 520, "limit_minutes": 8.0}, elapsed_s=1)
-    assert told in report.markdown(short)
-    whole = report.document(OUTCOME, asked=ASKED | {"kills_asked": 4, "limit_minutes": 8.0}, elapsed_s=1)
-    assert "limit" not in report.markdown(whole)
-
-
-def test_the_table_is_put_between_the_markers() -> None:
-    page = f"# Before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    made = report.with_table(page, FOUND)
-    assert made == f"# Before\n{report.BEGIN}\n{report.markdown(FOUND)}\n{report.END}\nafter\n"
-    assert report.with_table(made, FOUND) == made
-    with pytest.raises(ValueError, match="no lines"):
-        report.with_table("# Another page", FOUND)
-
-
-def test_the_drill_with_shared_hybrids_has_its_own_place_and_rows() -> None:
-    found = report.document(replace(OUTCOME, submissions=7, hybrids=4, left_behind=1), asked=ASKED, elapsed_s=1)
-    page = f"{report.BEGIN}\n{report.END}\n{report.POOLED_BEGIN}\n{report.POOLED_END}\n"
-    made = report.with_table(page, found)
-    assert made.startswith(f"{report.BEGIN}\n{report.END}\n")
-    assert "| submissions left behind | 1 of 7 | 0 |" in made
-    assert [row[0] for row in report.fault_rows(found)] == [*POINTS, "any moment: worker"]
 
 
 def test_a_result_is_recorded_with_its_page(tmp_path: Path) -> None:
@@ -126,24 +84,6 @@ def test_the_page_says_what_the_recorded_test_on_a_cluster_found(database: str) 
     assert page == report.with_table(page, found)
     assert found["passed"] is True
     assert not found["problems"]
-
-
-def test_a_test_on_a_cluster_has_its_own_place_and_rows() -> None:
-    outcome = replace(OUTCOME, submissions=7, claims=9, double_claims=1, lasting=Counter({"split": 3}), unsaved_s=[1.0])
-    found = report.document(outcome, asked=ASKED | {"database": "postgres"}, elapsed_s=1)
-    first, last = report.markers(found)
-    made = report.with_table(f"{report.BEGIN}\n{report.END}\n{first}\n{last}\n", found)
-    assert made.startswith(f"{report.BEGIN}\n{report.END}\n{first}\n")
-    assert "| two hybrids on one device, or two workers of one hybrid | 1 of 9 | 0 |" in made
-    assert "| networks split between a host and the database | 3 |  |" in made
-    assert "| since the last checkpoint, at a death | 1 | 1.00 s | 1.00 s | 1.00 s |" in made
-    assert json.loads(json.dumps(found)) == found
-
-
-def test_the_machine_and_the_version_are_named() -> None:
-    assert machine().keys() == {"cpu", "cores", "os", "python", "torch", "sqlite"}
-    named = commit()
-    assert named is None or len(named.split()[0]) == 12
 
 
 @pytest.mark.parametrize("arguments", [["--home", "{own}/inside"], ["--home", "{full}"], ["--write", "{full}"]])
