@@ -90,12 +90,12 @@ def test_the_policy_has_its_way_in_the_first_lane() -> None:
     def on_report(session: Session, report: Report) -> None:
         match report:
             case Stepped(submodel="second", step=1):
-                in_company.wait(10)
+                in_company.wait(60)
             case Stepped(submodel="third", step=1):
                 session.engine.post(SetPriority("third", -1))  # carried out before its next step
                 in_company.set()
             case Stepped(submodel="third", step=2):
-                on_top.wait(10)
+                on_top.wait(60)
             case Granted(submodel="third", lane=1):
                 on_top.set()
 

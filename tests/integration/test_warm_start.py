@@ -156,7 +156,7 @@ def test_a_fork_that_nobody_tells_to_begin_ends(home: Home, warm: Template) -> N
         word, pid = channel.recv(100).decode().split()
         assert word == "joined"
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(pid)).wait(30)
+        psutil.Process(int(pid)).wait(60)
     assert log.read_bytes() == b""
 
 
@@ -280,9 +280,9 @@ def test_a_template_that_hangs_does_not_hold_up_its_caller() -> None:
     stopping = threading.Thread(target=template.stop, daemon=True)
     try:
         stopping.start()
-        stopping.join(5)
+        stopping.join(60)
         assert not stopping.is_alive(), "a server could not end"
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        stopping.join(5)
+        stopping.join(60)

@@ -111,7 +111,7 @@ def test_the_form_stays_usable_while_a_file_is_read(upload, open_page, service, 
     reads_on, inspect = threading.Event(), client.inspect
 
     def slow(*given, **more):
-        reads_on.wait(30)
+        reads_on.wait(60)
         return inspect(*given, **more)
 
     monkeypatch.setattr(client, "inspect", slow)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.engine.peaks import Peak
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 def network() -> nn.Sequential:

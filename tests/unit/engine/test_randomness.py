@@ -118,7 +118,7 @@ def test_steps_that_share_no_randomness_may_alternate(made: Make, default: Make)
 
 
 def test_two_threads_give_the_bits_of_each_alone(made: Make) -> None:
-    parts, together = [made(name) for name in ("dropout", "graph")], Barrier(2)
+    parts, together = [made(name) for name in ("dropout", "graph")], Barrier(2, timeout=60)
 
     def lane(part: SubModel) -> None:
         torch.set_num_threads(1)

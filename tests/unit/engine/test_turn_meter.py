@@ -78,7 +78,7 @@ def test_what_is_used_in_company_belongs_to_nobody() -> None:
 
 def test_the_cpu_time_of_a_process_is_divided_as_its_threads_used_it() -> None:
     shares, began_s = CpuShares(), time.process_time()
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=60)
 
     def compute(name: str, rounds: int) -> None:
         shares.enter(name)

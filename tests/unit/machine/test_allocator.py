@@ -31,7 +31,7 @@ if sys.argv[1] == "early":
     allocator.return_early()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes, libc.free.restype = ctypes.c_void_p, [ctypes.c_void_p], None
-all_there = threading.Barrier(4)
+all_there = threading.Barrier(4, timeout=60)
 
 def update():
     libc.malloc(1_000)

@@ -154,12 +154,12 @@ def test_a_process_keeps_to_some_cores_with_all_its_threads_and_all_that_it_star
 
     def looks() -> None:
         begun.set()
-        go_on.wait()
+        go_on.wait(60)
         seen.append(os.sched_getaffinity(0))
 
     thread = threading.Thread(target=looks)
     thread.start()
-    begun.wait()
+    begun.wait(60)
     first = {min(own)}
     try:
         cores.keep_to(())

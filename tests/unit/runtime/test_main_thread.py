@@ -124,7 +124,7 @@ def test_a_process_that_was_held_up_as_a_whole_is_not_a_long_step() -> None:
 def test_it_watches_by_itself() -> None:
     stuck = threading.Event()
     Watchdog(lambda: {"a": 1.0}, 0.05, lambda name: stuck.set()).start()
-    assert stuck.wait(30)
+    assert stuck.wait(60)
 
 
 @pytest.mark.usefixtures("full_log")
@@ -139,5 +139,5 @@ def test_an_error_while_reporting_a_stuck_step_is_tried_again(caplog: pytest.Log
         done.set()
 
     Watchdog(lambda: {"a": 1.0}, 0.02, locked_twice).start()
-    assert done.wait(30), "the thread died of the first error"
+    assert done.wait(60), "the thread died of the first error"
     assert "the store is locked" in caplog.text

@@ -117,7 +117,7 @@ def test_announced_sizes_count_against_the_quota_at_once(uploads, monkeypatch):
 def test_two_that_begin_at_once_do_not_count_on_the_same_room(uploads, monkeypatch):
     monkeypatch.setenv(QUOTA_VARIABLE, "100")
     outcomes: list[str] = []
-    gate = threading.Barrier(8)
+    gate = threading.Barrier(8, timeout=60)
 
     def begin():
         gate.wait()

@@ -15,7 +15,7 @@ def claim(root: str, start: threading.Event, won: "Queue[bool]", mine: str) -> N
     """Place what waits as soon as all may: in `mine`, if that is the id of a shared hybrid."""
     store, at = Store.open(Home(Path(root))), Berth(device="cpu", kind="", threads=1)
     waiting = [(run, [(run.id, row.name) for row in rows]) for run, rows in store.workers.waiting()]
-    start.wait()
+    start.wait(60)
     won.put(any(_place(store, run, members, at, mine) for run, members in waiting))
 
 

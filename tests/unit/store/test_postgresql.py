@@ -523,7 +523,7 @@ def test_the_audit_log_only_grows_there_too(there: Store, order: str) -> None:
 
 
 def test_many_can_make_the_tables_of_a_new_database_at_once(postgresql: Databases) -> None:
-    url, together = postgresql.server.create("new"), threading.Barrier(4)
+    url, together = postgresql.server.create("new"), threading.Barrier(4, timeout=60)
 
     def open_it() -> None:
         together.wait()

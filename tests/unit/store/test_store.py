@@ -247,7 +247,7 @@ def test_drafts_are_kept_replaced_and_forgotten(store: Store) -> None:
 def test_many_can_open_a_new_home_at_once(tmp_path: Path) -> None:
     """SQLite does not wait for the other when two switch a new file to WAL mode; the store has to."""
     for attempt in range(40):
-        url, together = f"sqlite:///{tmp_path}/{attempt}.db", threading.Barrier(8)
+        url, together = f"sqlite:///{tmp_path}/{attempt}.db", threading.Barrier(8, timeout=60)
 
         def open_it(url: str = url, together: threading.Barrier = together) -> None:
             together.wait()

@@ -165,7 +165,7 @@ class Meeting(nn.CrossEntropyLoss):
 
     def __init__(self, parties: int) -> None:
         super().__init__()
-        self.threads, self.barrier = set[int](), threading.Barrier(parties, timeout=20)
+        self.threads, self.barrier = set[int](), threading.Barrier(parties, timeout=60)
 
     def forward(self, scores: Tensor, targets: Tensor) -> Tensor:
         self.threads.add(threading.get_ident())
