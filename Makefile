@@ -10,6 +10,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
+# Images of Python may forbid compiled files: each process of a test would compile the whole program and its tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap allocator test-slow test-long chaos gpu-bundle gpu format screenshots clean
 
 app: .venv/app.stamp samples

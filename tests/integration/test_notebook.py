@@ -1,5 +1,7 @@
 """Plain networks and tensors, trained as a hybrid without files, store or worker."""
 
+from weakref import WeakValueDictionary
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,11 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import Hyperparameters
 
 DATA, TEST = dataset(), dataset(20, seed=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_data_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "_RESIDENT", WeakValueDictionary())
 
 
 def test_networks_train_in_place_to_the_bits_of_a_plain_loop() -> None:

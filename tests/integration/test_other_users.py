@@ -211,6 +211,7 @@ def test_another_user_sees_nothing_of_a_home_even_of_an_older_one(place: Path) -
 
 
 def test_the_database_of_an_older_home_moves_once(home: Home) -> None:
+    home.database.unlink()
     for ending in ("", "-wal", "-shm"):
         (home.root / f"{home.database.name}{ending}").write_text(f"old{ending}")
     home.create()
