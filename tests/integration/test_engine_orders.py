@@ -111,7 +111,7 @@ def test_a_checkpoint_at_the_limit_of_epochs_is_as_small_as_an_early_one_and_goe
 
 def train_an_epoch(one: SubModel) -> None:
     with one.world():
-        while not one.at_epoch_end:
+        for _ in iter(lambda: one.at_epoch_end, True):
             one.step()
         one.end_epoch()
 

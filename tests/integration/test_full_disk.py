@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,9 @@ def fill(disk: Path) -> Path:
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size_bytes in (2**20, 2**12, 1):
-            try:
-                while True:
+            with suppress(OSError):
+                for _ in range(DISK_BYTES):
                     file.write(bytes(size_bytes))
-            except OSError:
-                continue
     return ballast
 
 
