@@ -32,5 +32,5 @@ else:  # once, by the server
         signed_in.open_soon()
         yield
 
-    paths = routes(signed_in.admit, signed_in.opened)
+    paths = [*frame.routes(), *routes(signed_in.admit, signed_in.opened)]
     app = st.App(__file__, lifespan=lifespan, routes=paths, middleware=middleware(signed_in.is_local))

@@ -33,7 +33,8 @@ export default function ({ data, parentElement }) {
   const turn = (node.turn = (node.turn ?? 0) + 1);
   const release = () => setTimeout(() => node.isConnected || node.unifiednnBoard?.release());
   Promise.all([inflated(data), load("assets/plotly.min.js"), load("SCRIPTS")])
-    .then(([board]) => turn === node.turn && window.unifiednnBoard.show(node, board, getComputedStyle(parentElement)))
+    // Nobody would release a board that is made after its place has gone.
+    .then(([board]) => turn === node.turn && node.isConnected && window.unifiednnBoard.show(node, board, getComputedStyle(parentElement)))
     .catch((error) => (node.textContent ||= `The charts cannot be drawn: ${error.message}.`));
   return release;
 }

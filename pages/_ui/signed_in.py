@@ -1,5 +1,6 @@
 """The user of the dashboard: the local operator, or a person who signed in. Pages get their service here."""
 
+import atexit
 import json
 import logging
 import threading
@@ -40,12 +41,13 @@ PLEASE_SIGN_IN = "Networks of several people train here as one. Sign in to see a
 
 @st.cache_resource(show_spinner=False)
 def opened() -> Service:
-    """The one service of this process, with its supervisor started.
+    """The one service of this process, with its supervisor started; it is closed when the process exits.
 
     It acts for the local operator: pages and routes use `service` and `admit` instead.
     """
     opened = Service.open()
     opened.start_supervisor()
+    atexit.register(opened.close)
     collect_rarely()
     return opened
 

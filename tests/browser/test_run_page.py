@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Server
+from tests.browser.test_first_light import wait_for
+from tests.browser.test_recovery import submit_a_long_run
 from tests.ports import free_port
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import mid_flight, run, submodel
@@ -107,3 +109,33 @@ def test_the_page_of_a_run(served: tuple[Server, Service], browser: Browser) -> 
     expect(tick).to_be_checked()
     assert "Traceback" not in (server.home.root / "server.log").read_text()
     page.context.close()
+
+
+def test_pauses_and_resumes_leave_nothing_behind_in_the_browser(server: Server, page: Page) -> None:
+    service = Service.open(server.home)
+    run_id = submit_a_long_run(service)
+    refused: list[str] = []
+    page.on("response", lambda answer: answer.status >= 400 and refused.append(answer.url))
+    page.goto(f"{server.url}/run?run={run_id}")
+    expect(page.locator(".u-board-root .u-chart svg").first).to_be_visible()
+    tools = page.context.new_cdp_session(page)
+    for _ in range(4):
+        for verb, state in (("Pause", State.PAUSED), ("Resume", State.RUNNING)):
+            page.locator(".st-key-run-actions").get_by_role("button", name=verb).click()
+            wait_for(page, lambda state=state: service.runs.observe(run_id).state is state, 60)
+    expect(page.locator(".st-key-run-actions").get_by_role("button", name="Pause")).to_be_visible()
+
+    def boards() -> int:
+        """Boards of charts that are not released: each listens to the document.
+
+        The nodes of `Memory.getDOMCounters` vary by more than a board has.
+        """
+        document = tools.send("Runtime.evaluate", {"expression": "document"})["result"]["objectId"]
+        found = tools.send("DOMDebugger.getEventListeners", {"objectId": document})["listeners"]
+        return [listener["type"] for listener in found].count("visibilitychange")
+
+    wait_for(page, lambda: boards() == 1, 30)  # none, while the page is drawn anew
+    assert refused == []
+    service.runs.discard(run_id)
+    wait_for(page, lambda: service.runs.observe(run_id).state is State.STOPPED, 60)
+    service.close()

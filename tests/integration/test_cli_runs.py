@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from tests.integration import forking
 from tests.integration.cli_kit import COMMAND, unifiednn
 from tests.integration.conftest import ROOT
+from tests.integration.forked_main import watches
 from tests.integration.product import EPOCHS, STEPS_PER_EPOCH, Product, Template, timeless
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -256,10 +258,14 @@ def test_the_dashboard_takes_up_what_died_though_nobody_opens_a_page(
     product.start_and_hold("transformer", 6)
     product.service._supervisor.stop()
     product.signal_worker()
-    server = begin(product.home, "app", "--port", str(free_port()))
+    port = str(free_port())
+    server = begin(product.home, "app", "--port", port)
     product.finish()
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/runs", timeout=60).close()
+    server.send_signal(signal.SIGUSR1)
     server.send_signal(signal.SIGTERM)
     out, err = server.communicate(timeout=60)
+    assert watches(err) == dict.fromkeys(("supervisor", "device_watch", "webhooks", "certifier"), 1)
     assert server.returncode == 0, out + err
     assert "Traceback" not in out + err
     assert timeless(product.service.runs.document(product.run_id)) == uninterrupted

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -324,3 +325,26 @@ def test_two_gigabytes_up_and_down_need_no_memory(web, trained, tmp_path):
     assert path.stat().st_size > 2 * 10**9
     assert up_and_down(web, path) < GROWTH_BYTES
     path.unlink()
+
+
+def test_a_server_that_may_open_no_more_files_says_so(web: WebServer) -> None:
+    assert web.process is not None
+    pid, connection = web.process.pid, web.connection()
+
+    def answer() -> tuple[int, str]:
+        connection.request("GET", "/assets/charts.js")
+        said = connection.getresponse()
+        return said.status, said.read().decode()
+
+    assert answer()[0] == 200
+    open_files = {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    lowest_free = min(set(range(len(open_files) + 1)) - open_files)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+    try:
+        status, text = answer()
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    assert status == 503 and "as many files open as it may" in text and "ulimit -n" in text
+    assert answer()[0] == 200
+    connection.close()

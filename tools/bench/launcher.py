@@ -1,6 +1,7 @@
 """Starts the workers of a bench cold or warm, as asked, and nothing beside a template that does not count it."""
 
 import time
+from collections.abc import Collection
 
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import Home
@@ -35,6 +36,10 @@ class BenchLauncher:
     def exit_code(self, run_id: str) -> int | None:
         """As that of `LocalLauncher`."""
         return self._inner.exit_code(run_id)
+
+    def forget_ended(self, held: Collection[str]) -> None:
+        """As that of `LocalLauncher`."""
+        self._inner.forget_ended(held)
 
     def last_mark(self, run_id: str) -> str | None:
         """As that of `LocalLauncher`."""

@@ -1,7 +1,7 @@
 """What supervisors and pages ask, at several sizes of a store: processor time, statements, steps of the database."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -38,6 +38,9 @@ class NoLauncher:
     def exit_code(self, hybrid_id: str) -> int | None:
         """Nothing ended."""
         return None
+
+    def forget_ended(self, held: Collection[str]) -> None:
+        """Nothing was started."""
 
     def last_mark(self, hybrid_id: str) -> str | None:
         """Nothing was marked."""

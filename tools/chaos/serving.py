@@ -2,7 +2,7 @@
 
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -52,6 +52,9 @@ class ForkLauncher:
     def close(self) -> None:
         """Let go of the workers; they go on."""
         self._pids.clear()
+
+    def forget_ended(self, held: Collection[str]) -> None:
+        """The fork server forgets nothing."""
 
     def last_mark(self, run_id: str) -> str | None:
         """What the last worker of a run did last, as `NAME:DOING`."""

@@ -146,10 +146,10 @@ def serve(
     os.environ["UNIFIEDNN_HOME"] = str(Home.default().root)  # a relative path starts here
     os.chdir(application())  # Streamlit reads its settings from the current folder
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn shuts down, then raises it again
-    with opened() as service:
-        service.start_supervisor()  # queued runs start before anyone opens a page
-        sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port)]
-        runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
+    with opened():  # a store that cannot be used is told here; then app.py opens it, however the server starts
+        pass
+    sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port)]
+    runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
 
 
 def main() -> NoReturn:

@@ -15,6 +15,8 @@ _HEADER = struct.Struct("=IHHII")
 _ASKED = struct.Struct("=BBBBI")
 _ANSWERED = struct.Struct("=BBBB48xIIIII")
 _ESTABLISHED = 1
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+"""Numbers of the errors that say that this process, or this machine, may open no more files."""
 
 
 def owner_of(client: Address, server: Address) -> int | None:
@@ -42,14 +44,19 @@ def owner_of(client: Address, server: Address) -> int | None:
 
 @functools.cache
 def can_tell() -> bool:
-    """Whether this machine tells whose connections are whose, tried on one of our own."""
+    """Whether this machine tells whose connections are whose, tried on one of our own.
+
+    Raises `OSError` if this process may open no more files, so that it cannot try.
+    """
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
             socket.create_connection(server.getsockname(), timeout=1.0) as client,
         ):
             return owner_of(client.getsockname(), client.getpeername()) == os.geteuid()
-    except (OSError, AttributeError):  # not Linux, or a container that forbids it
+    except (OSError, AttributeError) as error:  # not Linux, or a container that forbids it
+        if getattr(error, "errno", None) in OUT_OF_FILES:
+            raise
         return False
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -44,6 +45,8 @@ class Launcher(Protocol):
 
     def last_mark(self, hybrid_id: str) -> str | None: ...  # noqa: D102
 
+    def forget_ended(self, held: Collection[str]) -> None: ...  # noqa: D102
+
     def close(self) -> None: ...  # noqa: D102
 
 
@@ -56,17 +59,14 @@ class LocalLauncher:
 
     def __init__(self, home: Home):
         self._home = home
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._forks: dict[str, _Fork] = {}
+        self._workers: dict[str, subprocess.Popen[bytes] | _Fork] = {}
 
     def start(self, hybrid_id: str, threads: int, mode: str) -> int:
         """Start the worker in a new session, confined where that works; returns its process id.
 
         It logs to a file, because a pipe may fill up.
         """
-        for ended in self._processes.values():
-            ended.poll()  # leaves no zombies behind
-        if (earlier := self._forks.pop(hybrid_id, None)) is not None:
+        if isinstance(earlier := self._workers.pop(hybrid_id, None), _Fork):
             earlier.channel.close()
         self._home.at_work(hybrid_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(hybrid_id)
@@ -76,12 +76,12 @@ class LocalLauncher:
                 template.retire()
             elif warm_start_is_on() and template.ready():
                 try:
-                    self._forks[hybrid_id] = fork = self._fork(hybrid_id, threads, log.fileno())
+                    self._workers[hybrid_id] = fork = self._fork(hybrid_id, threads, log.fileno())
                     return fork.pid
                 except OSError as error:
                     _log.warning("The worker of %s starts cold: %s.", hybrid_id, error.strerror or error)
             command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), hybrid_id]
-            self._processes[hybrid_id], pid = confinement.start(
+            self._workers[hybrid_id], pid = confinement.start(
                 command, self._home, hybrid_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 env=worker_environment(threads) if mode == HYBRID else training_environment(threads),
                 start_new_session=True,
@@ -103,24 +103,27 @@ class LocalLauncher:
 
     def exit_code(self, hybrid_id: str) -> int | None:
         """Exit code of the worker; None while it lives, or if this launcher did not start it."""
-        if hybrid_id in self._forks:
-            return self._forks[hybrid_id].exit_code()
-        process = self._processes.get(hybrid_id)
-        return None if process is None else process.poll()
+        worker = self._workers.get(hybrid_id)
+        return None if worker is None else worker.poll()
 
     def last_mark(self, hybrid_id: str) -> str | None:
         """Mark of the last worker of a hybrid, as text of `store.places`; None if unknown."""
         return last_mark(self._home.at_work(hybrid_id))
 
+    def forget_ended(self, held: Collection[str]) -> None:
+        """Forget workers that have ended, except those of `held` hybrids, whose exit codes may be asked for."""
+        for hybrid_id in self._workers.keys() - held:
+            if self._workers[hybrid_id].poll() is not None:
+                del self._workers[hybrid_id]
+
     def close(self) -> None:
         """Detach from the workers; they continue."""
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.returncode = 0  # it outlives us on purpose; without this, Popen warns about a running child
-        for fork in self._forks.values():
-            fork.channel.close()
-        self._processes.clear()
-        self._forks.clear()
+        for worker in self._workers.values():
+            if isinstance(worker, _Fork):
+                worker.channel.close()
+            elif worker.poll() is None:
+                worker.returncode = 0  # it outlives us on purpose; without this, Popen warns about a running child
+        self._workers.clear()
 
 
 class _Fork:
@@ -148,8 +151,8 @@ class _Fork:
         channel.setblocking(False)
         return fork
 
-    def exit_code(self) -> int | None:
-        """What the template said; if it died before, -1 once the worker is gone."""
+    def poll(self) -> int | None:
+        """Exit code, as of `Popen`: what the template said; if it died before, -1 once the worker is gone."""
         if self._code is None:
             try:
                 said = self.channel.recv(64)
@@ -161,6 +164,8 @@ class _Fork:
                 self._code = int(said)
             elif not is_alive(self._identity):
                 self._code = -1
+            if self._code is not None:
+                self.channel.close()
         return self._code
 
 

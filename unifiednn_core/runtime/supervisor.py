@@ -133,6 +133,7 @@ class Supervisor:
         if not self.lease.stands:  # another process serves this host
             return
         held = self.held()
+        self._launcher.forget_ended([hybrid.id for hybrid in held])
         claims = {_claim_of(hybrid) for hybrid in held}
         self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
         for hybrid in held:

@@ -42,7 +42,11 @@ HEADERS = {
 }
 
 
-FORBIDDEN = 403
+FORBIDDEN, UNAVAILABLE = 403, 503
+TOO_MANY_FILES = (
+    "The server has as many files open as it may, so it cannot see who asks. Try again; if that lasts, restart it "
+    "with a higher limit (ulimit -n).\n"
+)
 PROXIES = "FORWARDED_ALLOW_IPS"
 """Proxies whose X-Forwarded-For uvicorn believes; by default every program of this machine."""
 SIGN_IN = "Several people can share a dashboard once sign-in is configured (docs/ACCESS.md)."
@@ -111,22 +115,33 @@ class OneUser:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
         asks = scope["type"] in ("http", "websocket")
-        why = _objection(scope) if asks and self._local() and not all_users_may() and peers.can_tell() else ""
-        if not why:
+        refusal = _refusal(scope) if asks and self._local() and not all_users_may() else None
+        if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await PlainTextResponse(f"{why} {SIGN_IN}\n", FORBIDDEN)(scope, receive, send)
+            await refusal(scope, receive, send)
         else:
             await WebSocketClose()(scope, receive, send)
 
 
+def _refusal(scope: Scope) -> PlainTextResponse | None:
+    """The answer to a sender who may not use the dashboard; None if they may."""
+    try:
+        why = _objection(scope) if peers.can_tell() else ""
+    except OSError:
+        return PlainTextResponse(TOO_MANY_FILES, UNAVAILABLE)
+    return PlainTextResponse(f"{why} {SIGN_IN}\n", FORBIDDEN) if why else None
+
+
 def _objection(scope: Scope) -> str:
-    """Why the sender of a request may not use the dashboard; nothing if they may."""
+    """Why the sender may not use it; nothing if they may. Raises `OSError` if this process may open no more files."""
     if os.environ.get(PROXIES) != "" and "x-forwarded-for" in Headers(scope=scope):
         return f"A proxy sent this request for somebody else. If it is yours alone, start with {PROXIES}= (empty)."
     try:
         user = peers.owner_of(scope["client"], scope["server"])
-    except (OSError, TypeError, ValueError):  # no TCP connection
+    except (OSError, TypeError, ValueError) as error:  # no TCP connection
+        if getattr(error, "errno", None) in peers.OUT_OF_FILES:
+            raise
         user = None
     if user in (os.geteuid(), 0):
         return ""

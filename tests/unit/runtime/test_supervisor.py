@@ -2,7 +2,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
@@ -57,6 +57,8 @@ class Launcher:
 
     def last_mark(self, run_id: str) -> str | None:
         return None
+
+    def forget_ended(self, held: Collection[str]) -> None: ...
 
     def close(self) -> None:
         raise NotImplementedError

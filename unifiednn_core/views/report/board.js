@@ -318,6 +318,7 @@ class Board {
   }
 
   release() {
+    this.queue.clear(); // a chart that were drawn after this would stay for good
     for (const cell of this.cells.values()) window.Plotly.purge(cell.plot);
     this.seen.disconnect();
     this.ends.abort();
