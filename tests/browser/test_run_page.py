@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -112,8 +113,16 @@ def test_the_page_of_a_run(served: tuple[Server, Service], browser: Browser) -> 
 
 
 def test_pauses_and_resumes_leave_nothing_behind_in_the_browser(server: Server, page: Page) -> None:
-    service = Service.open(server.home)
-    run_id = submit_a_long_run(service)
+    with closing(Service.open(server.home)) as service:
+        run_id = submit_a_long_run(service)
+        try:
+            _pause_and_resume(service, server, page, run_id)
+        finally:  # it would train on without its server
+            service.runs.discard(run_id)
+            wait_for(page, lambda: service.runs.observe(run_id).state is State.STOPPED, 60)
+
+
+def _pause_and_resume(service: Service, server: Server, page: Page, run_id: str) -> None:
     refused: list[str] = []
     page.on("response", lambda answer: answer.status >= 400 and refused.append(answer.url))
     page.goto(f"{server.url}/run?run={run_id}")
@@ -136,6 +145,3 @@ def test_pauses_and_resumes_leave_nothing_behind_in_the_browser(server: Server, 
 
     wait_for(page, lambda: boards() == 1, 30)  # none, while the page is drawn anew
     assert refused == []
-    service.runs.discard(run_id)
-    wait_for(page, lambda: service.runs.observe(run_id).state is State.STOPPED, 60)
-    service.close()
