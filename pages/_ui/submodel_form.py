@@ -108,24 +108,7 @@ def submodel_form(
     without_field = (*without_field, *split_form.ENTRIES) if is_read else without_field
     undrawn = {entry: value for entry, value in submodel.items() if entry in without_field}
     values: dict[str, Any] = {**undrawn, "model": model, "train_data": train, "test_data": test or None}
-    name = own_name = _own_name(submodel, models, taken)
-    if not own_name and chosen:
-        name = drafts.free_name(chosen.filename, taken)
-    one, two, three = st.columns([2, 1, 1])
-    # The key follows the model until the sub-model has its own name.
-    name_key = f"{key}-name-{'' if own_name else model}"
-    values["name"] = one.text_input("Name", name, key=name_key, max_chars=64)
-    if ranked:
-        priority = int(submodel.get("priority", 0))
-        values["priority"] = two.number_input(
-            "Priority (low first)", value=priority, key=f"{key}-priority", help=PRIORITY_HELP
-        )
-    due_s = submodel.get("deadline_s")
-    due_min = (three if ranked else two).number_input(
-        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
-        placeholder="none",
-    )  # fmt: skip
-    values["deadline_s"] = due_min * 60 if due_min else None
+    values |= _name_and_order(submodel, chosen, _own_name(submodel, models, taken), taken, key=key, ranked=ranked)
     said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
         seed = submodel.get("architecture") or {}
@@ -215,6 +198,27 @@ def _own_name(submodel: Mapping[str, Any], models: Sequence[FileView], taken: Se
     name, model = str(submodel.get("name") or ""), submodel.get("model")
     file = next((one for one in models if drafts.reference(one) == model), None)
     return "" if file is not None and name == drafts.free_name(file.filename, taken) else name
+
+
+def _name_and_order(
+    submodel: Mapping[str, Any], model: FileView | None, own_name: str, taken: Sequence[str], *, key: str, ranked: bool
+) -> dict[str, Any]:
+    one, two, three = st.columns([2, 1, 1])
+    name = drafts.free_name(model.filename, taken) if model is not None and not own_name else own_name
+    # The key follows the model until the sub-model has its own name.
+    name_key = f"{key}-name-{'' if own_name or model is None else drafts.reference(model)}"
+    values: dict[str, Any] = {"name": one.text_input("Name", name, key=name_key, max_chars=64)}
+    if ranked:
+        priority = int(submodel.get("priority", 0))
+        values["priority"] = two.number_input(
+            "Priority (low first)", value=priority, key=f"{key}-priority", help=PRIORITY_HELP
+        )
+    due_s, column = submodel.get("deadline_s"), three if ranked else two
+    due_min = column.number_input(
+        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
+        placeholder="none",
+    )  # fmt: skip
+    return values | {"deadline_s": due_min * 60 if due_min else None}
 
 
 def _architecture(seed: Mapping[str, Any], filename: str, key: str) -> dict[str, Any]:
