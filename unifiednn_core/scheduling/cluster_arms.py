@@ -139,7 +139,7 @@ def trace_of(
     trace = run_fleet(
         view_of(cluster, arm.placement, moves=arm.moves, lanes=lanes), policy, jobs=simulated, coming=waiting,
         failures=failures_of(cluster, seed) if arm.failures else (), checkpoint_s=checkpoint_s,
-        fetch_s=MOVE_COST_S, lanes=lanes, train=lambda run_id: SimulatedHybrid(policy), quick=True,
+        fetch_s=MOVE_COST_S, lanes=lanes, train=lambda run_id: SimulatedHybrid(policy),
     )  # fmt: skip
     return trace, str(policy)
 

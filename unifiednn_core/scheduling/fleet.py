@@ -1,7 +1,7 @@
 """Several devices on simulated time: placement and the policy of each hybrid are the very objects of the server.
 
-Placement is `placement.decide` on views that are built as the supervisor builds them, or for many devices
-`quick.quick_plan`, which places alike; a hybrid is a `simulator.SimulatedHybrid`. Starting a hybrid takes no time.
+Placement is `placement.decide` on views that are built as the supervisor builds them; a hybrid is a
+`simulator.SimulatedHybrid`. Starting a hybrid takes no time.
 """
 
 import heapq
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import floor, inf, isinf
-from typing import TYPE_CHECKING
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fleet_events import Change, FleetFailure, FleetTrace, HeldDevices
@@ -27,9 +26,6 @@ from unifiednn_core.scheduling.placement import STAY_S, decide
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn
 from unifiednn_core.scheduling.sites import predicted_bytes
 from unifiednn_core.scheduling.standing_line import StandingLine
-
-if TYPE_CHECKING:
-    from unifiednn_core.scheduling.quick import QuickPlans
 
 MOST_LOOKS = 20_000
 """Moments of a forecast, about a second of work."""
@@ -49,26 +45,24 @@ def run_fleet(
     watch: Callable[[FleetView, Plan], object] = unwatched,
     train: Callable[[str], SimulatedHybrid | None] = lambda run_id: None,
     most_looks: int | None = None,
+    most_plans: int | None = None,
     failures: Iterable[FleetFailure] = (),
     checkpoint_s: float = inf,
     fetch_s: float | None = None,
     lanes: int = 1,
-    quick: bool = False,
 ) -> FleetTrace:
     """Simulate from `view` until every sub-model that can be placed and has a known duration has ended.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
     later. `watch` sees each view with the plan for it. `train` makes the private hybrid of a run, or None for one of
     this `policy`, which then steps one at a time, or as many as `lanes`. It ends after `most_looks` moments at which
-    anything changes. `failures` are in order, and may have no end; hybrids keep checkpoints each `checkpoint_s`.
+    anything changes, or `most_plans`. `failures` are in order, and may have no end; hybrids keep checkpoints each
+    `checkpoint_s`.
     Who goes on elsewhere does so `fetch_s` later, by default what a move costs.
-    `quick` is for many devices: plans that `watch` sees then do not say what anybody waits for.
     """
     fleet = _Fleet(view, lambda: SimulatedHybrid(policy, lanes), jobs or {}, coming, changes, watch, train)
     fleet.fail(failures, checkpoint_s, view.move_cost_s if fetch_s is None else fetch_s)
-    if quick and view.mode != "gathered":
-        fleet.hurry()
-    return fleet.run(inf if most_looks is None else most_looks)
+    return fleet.run(inf if most_looks is None else most_looks, inf if most_plans is None else most_plans)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +89,6 @@ class _Fleet:
     ):
         self._view, self._shared, self._jobs, self._watch = view, made, FleetJobs(view, jobs), watch
         self._train = train
-        self._quick: QuickPlans | None = None
         self._checkpoint_s, self._fetch_s = inf, 0.0
         self._failures: Iterator[FleetFailure] = iter(())
         self._failure: FleetFailure | None = None
@@ -134,20 +127,10 @@ class _Fleet:
         self._checkpoint_s, self._failures = checkpoint_s, iter(failures)
         self._failure = next(self._failures, None)
 
-    def hurry(self) -> None:
-        """Plan with columns."""
-        from unifiednn_core.scheduling.quick import QuickPlans
-
-        self._quick = QuickPlans(replace(self._view, devices=tuple(self._devices.values())), self._pools)
-        for entry in self._line.entries:
-            self._quick.want(entry, 1)
-        for hybrid in self._hybrids.values():
-            self._quick.changed(hybrid.view.id)
-
-    def run(self, most_looks: float) -> FleetTrace:
+    def run(self, most_looks: float, most_plans: float) -> FleetTrace:
         self._place()
         looks = 0
-        while looks < most_looks and (self._events or not self._open_end()):
+        while looks < most_looks and self._trace.plans < most_plans and (self._events or not self._open_end()):
             looks += 1
             next_s = min(self._next_due_s(), self._events[0][0] if self._events else inf)
             if self._failure is not None and self._failure.at_s <= next_s and (self._known or self._coming):
@@ -165,8 +148,7 @@ class _Fleet:
                 self._place()
             if self._advance():
                 self._place()
-        if self._quick is not None and self._line.entries:
-            self._trace.waits = decide(self._seen()).waits
+        self._trace.waits = decide(self._seen()).waits if self._line.entries else {}
         return self._trace
 
     def _open_end(self) -> bool:
@@ -184,8 +166,6 @@ class _Fleet:
 
     def _touch(self, hybrid: _Hybrid) -> None:
         """Note that a hybrid has changed."""
-        if self._quick is not None:
-            self._quick.changed(hybrid.view.id)
         if hybrid.train.next_s < inf:
             heapq.heappush(self._due, (hybrid.train.next_s, hybrid.born, hybrid))
 
@@ -198,8 +178,6 @@ class _Fleet:
 
     def _submit(self, entry: Waiting) -> None:
         self._line.add(entry)
-        if self._quick is not None:
-            self._quick.want(entry, 1)
         self._expect(entry)
 
     def _expect(self, entry: Waiting) -> None:
@@ -208,9 +186,7 @@ class _Fleet:
             self._at(max(self._now_s, entry.submitted_at_s + self._view.gather_s), lambda: None)
 
     def _change(self, change: Change) -> None:
-        device = self._devices[change.device] = replace(self._devices[change.device], state=change.state)
-        if self._quick is not None:
-            self._quick.columns.change(device)
+        self._devices[change.device] = replace(self._devices[change.device], state=change.state)
 
     def _die(self, failure: FleetFailure) -> None:
         """What trains there goes back to the line, as of its last checkpoints."""
@@ -261,8 +237,6 @@ class _Fleet:
 
     def _remove(self, hybrid: _Hybrid, key: str) -> FleetMember:
         self._known -= self._jobs.knows(key)
-        if self._quick is not None:
-            self._quick.changed(hybrid.view.id)
         return hybrid.members.pop(key)
 
     def _join(self, hybrid: _Hybrid, member: FleetMember) -> None:
@@ -294,9 +268,10 @@ class _Fleet:
     # -- what happens
 
     def _place(self) -> None:
-        plan = self._plan()
+        view = self._seen()
+        plan = decide(view, says_why=self._watch is not unwatched)
+        self._watch(view, plan)
         self._trace.plans += 1
-        self._trace.waits = plan.waits
         for placement in plan.placements:
             self._trace.placements.append((self._now_s, placement))
             entries = [self._line.by_key[key] for key in placement.keys]
@@ -322,36 +297,10 @@ class _Fleet:
                 self._at(self._now_s, lambda h=hybrid, m=member: self._turn_back(h, m))  # type: ignore[misc]
             self._touch(hybrid)
 
-    def _plan(self) -> Plan:
-        if self._quick is None:
-            view = self._seen()
-            plan = decide(view)
-            self._watch(view, plan)
-            return plan
-        plan = self._quick.plan(self._now_s, self._line.entries, self._quick_view, self._seen)
-        if self._watch is not unwatched:
-            self._watch(self._seen(), plan)
-        return plan
-
-    def _quick_view(self, name: str) -> tuple[HybridView, Mapping[str, tuple[float, float]]] | None:
-        """A hybrid, and when those end that train, by how placement counts seconds; None if it has ended."""
-        hybrid = self._hybrids.get(name)
-        if hybrid is None:
-            return None
-        members = hybrid.members
-        ends = {
-            key: (end_s, expected)
-            for key, end_s in hybrid.train.ends_s.items()
-            if (expected := members[key].expected) is not None
-        }
-        return self._hybrid_view(hybrid), ends
-
     def _start(self, entry: Waiting) -> None:
         """Take an entry from the line."""
         if entry.keys[0] in self._line.by_key:
             self._line.take(entry)
-            if self._quick is not None:
-                self._quick.want(entry, -1)
 
     def _turn_back(self, hybrid: _Hybrid, member: FleetMember) -> None:
         """Let one leave that had not arrived."""

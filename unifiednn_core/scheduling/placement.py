@@ -25,7 +25,6 @@ than any device has, and those that gather.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import ceil, inf
-from typing import Protocol
 
 from unifiednn_core.base.units import duration_text, memory_text
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Move, Placed, Plan, Waiting, in_order
@@ -38,20 +37,23 @@ GAIN_BY_COST = 5.0
 """A move to a free device must save so many times what it costs."""
 
 
-def decide(view: FleetView) -> Plan:
-    """Place what can start now, say what each other one waits for, and move what should train elsewhere."""
+def decide(view: FleetView, *, says_why: bool = True) -> Plan:
+    """Place what can start now, say what each other one waits for, and move what should train elsewhere.
+
+    Without `says_why` it looks no further down the line once no device is left, and texts of waits may be empty.
+    """
     line = in_order(view.waiting)
-    fleet = _filled(view, line)
+    fleet = _filled(view, line, says_why=says_why)
     if view.mode == "pooled":
-        fleet = _balanced(view, line, fleet)
+        fleet = _balanced(view, line, fleet, says_why=says_why)
     return Plan(
         placements=tuple(site.placement() for site in fleet.sites if site.entries),
-        moves=(*drained(view), *_to_free_devices(fleet)),
+        moves=(*_drained(view), *_to_free_devices(fleet)),
         waits={key: text for entry, text in fleet.left for key in entry.keys},
     )
 
 
-def usual_seconds(view: FleetView) -> float:
+def _usual_seconds(view: FleetView) -> float:
     """Mean of the seconds left that are known."""
     lefts_s = [member.left_s for hybrid in view.hybrids for member in hybrid.members]
     known_s = [left_s for left_s in (*lefts_s, *(entry.left_s for entry in view.waiting)) if left_s is not None]
@@ -76,7 +78,7 @@ class _Fleet:
             used_bytes = None if site.hybrid is None else site.hybrid.used_bytes
             if used_bytes is not None and site.predicted_bytes:
                 self._free_bytes[self._pool(site)] -= max(0, site.predicted_bytes - used_bytes)
-        self.usual_s = usual_seconds(view)
+        self.usual_s = _usual_seconds(view)
         """What an unknown number of seconds counts as, where devices are compared."""
         asked_by = Counter(entry.devices for entry in view.waiting)
         self._wanted: Counter[str] = Counter()
@@ -219,6 +221,11 @@ class _Fleet:
         ended_bytes = 0 if joins else claimed.predicted_bytes or 0
         self._free_bytes[self._pool(claimed)] -= max(0, (claimed.alone_bytes(entry) or 0) - ended_bytes)
 
+    def takes_any(self) -> bool:
+        """Whether any entry could still be placed, memory apart."""
+        ready = (site for site in self.sites if site.usable and not site.device.resting)
+        return any((site.empty or site.open) and site.device.name not in self.kept for site in ready)
+
     def _pool(self, site: Site) -> str:
         return site.device.pool or site.device.name
 
@@ -239,11 +246,15 @@ class _Fleet:
         return site
 
 
-def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
+def _filled(view: FleetView, line: Sequence[Waiting], *, says_why: bool) -> _Fleet:
     """Place all entries that can start now, in this order."""
-    fleet, placed = _Fleet(view), set[int]()
+    fleet, placed, looks = _Fleet(view), set[int](), True
     for entry in line:
         if id(entry) in placed:
+            continue
+        looks = looks and (says_why or fleet.takes_any())
+        if not looks:
+            fleet.left.append((entry, ""))
             continue
         sites = fleet.usable(entry)
         obstacle = _hopeless(fleet, entry, sites) or fleet.gathering.get(id(entry))
@@ -267,7 +278,7 @@ def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
     return fleet
 
 
-def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Fleet:
+def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet, *, says_why: bool) -> _Fleet:
     """Spread those before the first who cannot start in the order that leaves the least to do on any device.
 
     All of them start now, so nobody is delayed by another order: longest first, with and without those first who can
@@ -281,7 +292,7 @@ def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Flee
     )
     best = filled
     for order in orders if until > 1 and len(filled.sites) > 1 else ():
-        fleet = _filled(view, [*sorted(line[:until], key=order), *line[until:]])
+        fleet = _filled(view, [*sorted(line[:until], key=order), *line[until:]], says_why=says_why)
         waits = {id(entry) for entry, _ in fleet.left}
         if not any(id(entry) in waits for entry in line[:until]) and fleet.loads_s() < best.loads_s():
             best = fleet
@@ -379,7 +390,7 @@ def _before_it(count: int) -> str:
     return "1 is before it in line" if count == 1 else f"{count} are before it in line"
 
 
-def drained(view: FleetView) -> Iterator[Move]:
+def _drained(view: FleetView) -> Iterator[Move]:
     """All sub-models leave a device that is drained."""
     states = {device.name: device.state for device in view.devices}
     for hybrid in view.hybrids:
@@ -401,28 +412,15 @@ def _to_free_devices(fleet: _Fleet) -> Iterator[Move]:
     }
     for site in free:
         goes: list[Placed] = []
-        while (found := best_move(fleet, site, rich, goes)) is not None:
+        while (found := _best_move(fleet, site, rich, goes)) is not None:
             hybrid_id, member = found
             rich[hybrid_id].remove(member)
             goes.append(member)
             yield Move(key=member.key, hybrid_id=hybrid_id, reason=f"{site.device.name} is free.")
 
 
-class FreeRoom(Protocol):
-    """What a move to a free device depends on."""
-
-    @property
-    def view(self) -> FleetView:
-        """Settings and moment."""
-        ...
-
-    def fits_free(self, site: Site, members: Sequence[Placed]) -> bool:
-        """Whether these fit on a free device."""
-        ...
-
-
-def best_move(
-    fleet: FreeRoom, site: Site, rich: Mapping[str, Sequence[Placed]], there: Sequence[Placed]
+def _best_move(
+    fleet: _Fleet, site: Site, rich: Mapping[str, Sequence[Placed]], there: Sequence[Placed]
 ) -> tuple[str, Placed] | None:
     """The member whose end a move to a device brings forward most, with its hybrid; None if no move pays."""
     now_s, cost_s = fleet.view.now_s, fleet.view.move_cost_s

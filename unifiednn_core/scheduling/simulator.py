@@ -153,12 +153,6 @@ class SimulatedHybrid:
             found[turn.job.name] = steps_left * turn.step_s - (now_s - turn.begun_s)
         return found
 
-    @property
-    def ends_s(self) -> dict[str, float]:
-        """When those end whose turns last, if these go on."""
-        turns = self._turns.items()
-        return {name: turn.begun_s + (turn.job.epochs_steps - turn.begun_step) * turn.step_s for name, turn in turns}
-
     def lose(
         self, now_s: float, kept_s: float, ended: Iterable[SimulatedTurn] = ()
     ) -> list[tuple[SimulatedJob, float]]:

@@ -34,7 +34,8 @@ SHORTEST_S = 0.01
 MANY_DEVICES = 16
 """With so many, each training is cut into fewer epochs."""
 WORK = 1_600_000
-"""Moments by devices and sub-models, about a second: of a large fleet, what comes later is not foreseen."""
+"""Moments by devices and sub-models, or plans by what a plan looks at, about a second: of a large fleet, what comes
+later is not foreseen."""
 KEPT_S = 4.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
@@ -110,8 +111,8 @@ def outlook_of(fleet: Fleet, turns: Turns = lambda run_ids: {}) -> Outlook:
     for resident in fleet.residents.values():
         runs[resident.run.id].append(resident)
     paces = _paces(fleet, runs, turns)
-    many = len(view.devices) >= MANY_DEVICES
     looks = min(MOST_LOOKS, WORK // (len(view.devices) + len(fleet.residents) + 1))
+    plans = 1 + WORK // (1 + len(view.devices) * (len(view.devices) + len(view.waiting)))
 
     @cache
     def rules(run_id: str) -> rehearsals.Rules:
@@ -125,7 +126,7 @@ def outlook_of(fleet: Fleet, turns: Turns = lambda run_ids: {}) -> Outlook:
     starts, ends = list[Mapping[str, float]](), list[Mapping[str, float]]()
     for scale in (0.0, -1.0, 1.0):
         jobs = _jobs(view, runs, paces, scale)
-        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=looks, quick=many)
+        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=looks, most_plans=plans)
         in_s = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
         ends.append({key: end_s for key, end_s in in_s.items() if key not in rests})
         starts.append({key: max(0.0, trace.starts_s[key] - view.now_s) for key in ends[-1]})

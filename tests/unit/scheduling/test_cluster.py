@@ -122,7 +122,7 @@ def test_no_gpu_is_promised_twice(mode: str) -> None:
 
     view = view_of(TWO_KINDS, mode, moves=mode == "pooled")  # type: ignore[arg-type]
     policy = WithoutRechecks(ShortestRemainingTime())
-    run_fleet(view, policy, jobs=simulated, coming=waiting, quick=True, watch=watch, fetch_s=5.0,
+    run_fleet(view, policy, jobs=simulated, coming=waiting, watch=watch, fetch_s=5.0,
               failures=failures_of(TWO_KINDS, 1), checkpoint_s=PERIOD_S)  # fmt: skip
     assert seen[0] > 100
 
@@ -139,7 +139,7 @@ def test_a_policy_that_need_not_look_again_decides_the_same() -> None:
         jobs = draw_jobs(replace(HELIOS, longest_s=600.0), cluster_of(2, 80 * GIB), jobs=20, load=2.0, seed=seed)
         waiting, simulated = entries_of(cluster_of(2, 80 * GIB), jobs)
         view = view_of(cluster_of(2, 80 * GIB), "pooled", moves=False)
-        plain, steady = (run_fleet(view, policy, jobs=simulated, coming=waiting, quick=True)
+        plain, steady = (run_fleet(view, policy, jobs=simulated, coming=waiting)
                          for policy in (ShortestRemainingTime(), WithoutRechecks(ShortestRemainingTime())))  # fmt: skip
         assert plain.ends_s == pytest.approx(steady.ends_s) and plain.turns > steady.turns
 

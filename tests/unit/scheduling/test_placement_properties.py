@@ -204,3 +204,10 @@ def test_where_it_keeps_to_the_line_it_is_near_the_best_that_does(
 def test_order_and_figures_alone_decide() -> None:
     for _, view in fleets(0, 50):
         assert decide(view) == decide(replace(view, waiting=view.waiting[::-1]))
+
+
+def test_a_plan_without_reasons_places_and_moves_the_same() -> None:
+    for _, view in fleets(0, 300):
+        whole, short = decide(view), decide(view, says_why=False)
+        assert (short.placements, short.moves) == (whole.placements, whole.moves)
+        assert short.waits.keys() == whole.waits.keys()
