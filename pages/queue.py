@@ -1,5 +1,4 @@
-"""Queue: devices, the hybrids that train on them, the line behind them, and the mode. `?hybrid=ID` shows one hybrid,
-`?cluster=1` simulates a cluster.
+"""Queue: devices, the hybrids that train on them, the line behind them, and the mode. `?hybrid=ID` shows one hybrid.
 
 For operators.
 """
@@ -9,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, charts, device_card, fleet_panel, frame, host_rows, hybrid_card, line_rows, run_form
+from pages._ui import actions, charts, device_card, frame, host_rows, hybrid_card, line_rows, run_form
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
 from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
@@ -36,12 +35,8 @@ def main() -> None:
     if hybrid_id is not None:
         frame.live(partial(_one, hybrid_id), True)
         return
-    if fleet_panel.QUERY in st.query_params:
-        fleet_panel.draw()
-        return
     frame.live(draw, True)
     _settings()
-    fleet_panel.open_button()
 
 
 def draw(_live: bool) -> None:

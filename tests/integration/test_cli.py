@@ -183,37 +183,6 @@ def test_a_spec_is_simulated_under_every_policy(home: Home, short_demo: Path) ->
     assert found["makespan_s"] == max(found["finish_s"].values()) and found["peak_bytes"] > 0
 
 
-def test_a_cluster_is_simulated(home: Home, tmp_path: Path) -> None:
-    shown = unifiednn(home, "simulate", "--gpus", "8", "--trace", "helios", "--jobs", "60", "--failures", "5").stdout
-    assert "exclusive, fcfs" in shown and "hybrids, sjf + moves + failures" in shown and "on 8 GPUs of 1 host" in shown
-    path = tmp_path / "jobs.csv"
-    path.write_text("submitted_s,duration_s,gpus\n0,60,1\n5,30,2\n", encoding="utf-8")
-    more = ("--trace", str(path), "--policy", "sjf", "--placement", "pooled", "--moves", "on", "--json")
-    found = json.loads(unifiednn(home, "simulate", "--kind", "H100:2:80", *more).stdout)
-    assert [(one["name"], one["jobs"], one["unfinished"]) for one in found["arms"]] == [("hybrids, sjf + moves", 2, 0)]
-    path.write_text("submitted_s,duration_s\n0,sixty\n", encoding="utf-8")
-    refused = unifiednn(home, "simulate", "--gpus", "2", "--trace", str(path))
-    assert refused.returncode == 2 and "line 2" in refused.stderr + refused.stdout
-
-
-def test_policies_are_simulated_on_fitted_statistics_and_on_a_trace(home: Home, tmp_path: Path) -> None:
-    done = unifiednn(home, "simulate", "--jobs", "40", "--seed", "1", "--turn-s", "600", "--json")
-    document = json.loads(done.stdout)
-    assert list(document["policies"]) == [policy.name for policy in POLICIES]
-    assert document["workload"] == {
-        "statistics": "helios", "seed": 1, "jobs": 40, "load": 0.9, "turn_s": 600, "slack": 5
-    }  # fmt: skip
-    turnarounds = {name: found["mean_turnaround_s"] for name, found in document["policies"].items()}
-    assert turnarounds["srtf"] <= 0.6 * turnarounds["fcfs"]
-    trace = tmp_path / "pai_job_table.csv"
-    trace.write_text("j1,i1,u1,Terminated,1060.0,1660.0\nj2,i2,u2,Failed,1000.0,1100.0\n")
-    shown = unifiednn(home, "simulate", "--trace", str(trace), "--policy", "fair", "--policy", "las").stdout
-    assert "fair" in shown and "las" in shown and "fcfs" not in shown and "2 jobs of" in shown
-    for wrong in (["--trace", str(tmp_path / "none")], ["--statistics", "luck"], ["--policy", "luck"]):
-        refused = unifiednn(home, "simulate", *wrong)
-        assert refused.returncode == 2 and "error" in refused.stderr
-
-
 def test_a_home_that_cannot_be_is_told_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = unifiednn(Home(tmp_path / "file" / "home"), "runs")

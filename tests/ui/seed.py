@@ -115,7 +115,7 @@ class Seeded:
         service = Service(home, self.store, supervisor, clock)
         self.close = service.close
         self.queue, self.devices, self.logs = service.queue, service.devices, service.logs
-        self.fleet, self.health, self.supervisor = service.fleet, service.health, supervisor
+        self.health, self.supervisor = service.health, supervisor
         self.notifications, self.monitoring = service.notifications, service.monitoring
         self.retention = service.retention
         self.runs, self.library, self.comparisons, self.people = (

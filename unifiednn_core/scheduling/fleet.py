@@ -5,14 +5,13 @@ Placement is `placement.decide` on views that are built as the supervisor builds
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import floor, inf, isinf
+from math import inf, isinf
 
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.scheduling.fleet_events import Change, FleetFailure, FleetTrace, HeldDevices
+from unifiednn_core.scheduling.fleet_events import Change, FleetTrace
 from unifiednn_core.scheduling.fleet_jobs import FleetJobs, FleetMember
 from unifiednn_core.scheduling.line import (
     DeviceView,
@@ -23,9 +22,8 @@ from unifiednn_core.scheduling.line import (
     Waiting,
 )
 from unifiednn_core.scheduling.placement import STAY_S, decide
-from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn
+from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
 from unifiednn_core.scheduling.sites import predicted_bytes
-from unifiednn_core.scheduling.standing_line import StandingLine
 
 MOST_LOOKS = 20_000
 """Moments of a forecast, about a second of work."""
@@ -46,22 +44,15 @@ def run_fleet(
     train: Callable[[str], SimulatedHybrid | None] = lambda run_id: None,
     most_looks: int | None = None,
     most_plans: int | None = None,
-    failures: Iterable[FleetFailure] = (),
-    checkpoint_s: float = inf,
-    fetch_s: float | None = None,
-    lanes: int = 1,
 ) -> FleetTrace:
     """Simulate from `view` until every sub-model that can be placed and has a known duration has ended.
 
     `jobs` says how long sub-models really train, by key; by default their `left_s` is true. `coming` are submitted
     later. `watch` sees each view with the plan for it. `train` makes the private hybrid of a run, or None for one of
-    this `policy`, which then steps one at a time, or as many as `lanes`. It ends after `most_looks` moments at which
-    anything changes, or `most_plans`. `failures` are in order, and may have no end; hybrids keep checkpoints each
-    `checkpoint_s`.
-    Who goes on elsewhere does so `fetch_s` later, by default what a move costs.
+    this `policy`, which then steps one at a time. It ends after `most_looks` moments at which anything changes, or
+    `most_plans`.
     """
-    fleet = _Fleet(view, lambda: SimulatedHybrid(policy, lanes), jobs or {}, coming, changes, watch, train)
-    fleet.fail(failures, checkpoint_s, view.move_cost_s if fetch_s is None else fetch_s)
+    fleet = _Fleet(view, lambda: SimulatedHybrid(policy), jobs or {}, coming, changes, watch, train)
     return fleet.run(inf if most_looks is None else most_looks, inf if most_plans is None else most_plans)
 
 
@@ -70,10 +61,7 @@ class _Hybrid:
     view: HybridView
     train: SimulatedHybrid
     born: int
-    since_s: float
     members: dict[str, FleetMember] = field(default_factory=dict)
-    recent: list[SimulatedTurn] = field(default_factory=list)
-    """Turns since the last checkpoint."""
 
 
 class _Fleet:
@@ -89,10 +77,6 @@ class _Fleet:
     ):
         self._view, self._shared, self._jobs, self._watch = view, made, FleetJobs(view, jobs), watch
         self._train = train
-        self._checkpoint_s, self._fetch_s = inf, 0.0
-        self._failures: Iterator[FleetFailure] = iter(())
-        self._failure: FleetFailure | None = None
-        self._outages: Counter[str] = Counter()
         self._known = 0
         """Members of hybrids whose seconds are known."""
         self._due: list[tuple[float, int, _Hybrid]] = []
@@ -100,7 +84,8 @@ class _Fleet:
         self._now_s = view.now_s
         self._devices = {device.name: replace(device, resting=False) for device in view.devices}
         self._hybrids: dict[str, _Hybrid] = {}
-        self._line, self._coming = StandingLine(), 0
+        self._line: dict[str, Waiting] = {}
+        """What waits, by key of each sub-model."""
         self._order = count()
         known = {hybrid.id for hybrid in view.hybrids}
         self._ids = (name for place in count() if (name := f"simulated{place}") not in known)
@@ -114,18 +99,11 @@ class _Fleet:
             if hybrid.device in self._devices:
                 self._begin_with(hybrid)
         for entry in coming:
-            self._coming += 1
-            self._at(entry.submitted_at_s, lambda entry=entry: self._come(entry))  # type: ignore[misc]
+            self._at(entry.submitted_at_s, lambda entry=entry: self._submit(entry))  # type: ignore[misc]
         for change in changes:
             self._at(change.at_s, lambda change=change: self._change(change))  # type: ignore[misc]
         for entry in view.waiting:
             self._submit(entry)
-
-    def fail(self, failures: Iterable[FleetFailure], checkpoint_s: float, fetch_s: float) -> None:
-        """Let devices fail."""
-        self._fetch_s = fetch_s
-        self._checkpoint_s, self._failures = checkpoint_s, iter(failures)
-        self._failure = next(self._failures, None)
 
     def run(self, most_looks: float, most_plans: float) -> FleetTrace:
         self._place()
@@ -133,12 +111,6 @@ class _Fleet:
         while looks < most_looks and self._trace.plans < most_plans and (self._events or not self._open_end()):
             looks += 1
             next_s = min(self._next_due_s(), self._events[0][0] if self._events else inf)
-            if self._failure is not None and self._failure.at_s <= next_s and (self._known or self._coming):
-                self._now_s = max(self._now_s, self._failure.at_s)
-                self._die(self._failure)
-                self._failure = next(self._failures, None)
-                self._place()
-                continue
             self._now_s = max(self._now_s, next_s)
             changed = False
             while self._events and self._events[0][0] <= self._now_s:
@@ -148,7 +120,6 @@ class _Fleet:
                 self._place()
             if self._advance():
                 self._place()
-        self._trace.waits = decide(self._seen()).waits if self._line.entries else {}
         return self._trace
 
     def _open_end(self) -> bool:
@@ -172,12 +143,8 @@ class _Fleet:
     def _at(self, at_s: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._events, (at_s, next(self._order), act))
 
-    def _come(self, entry: Waiting) -> None:
-        self._coming -= 1
-        self._submit(entry)
-
     def _submit(self, entry: Waiting) -> None:
-        self._line.add(entry)
+        self._line.update(dict.fromkeys(entry.keys, entry))
         self._expect(entry)
 
     def _expect(self, entry: Waiting) -> None:
@@ -187,31 +154,6 @@ class _Fleet:
 
     def _change(self, change: Change) -> None:
         self._devices[change.device] = replace(self._devices[change.device], state=change.state)
-
-    def _die(self, failure: FleetFailure) -> None:
-        """What trains there goes back to the line, as of its last checkpoints."""
-        dead = set(failure.devices)
-        for name in failure.devices:
-            self._outages[name] += 1
-            self._change(Change(at_s=failure.at_s, device=name, state="away"))
-        self._at(failure.back_s, lambda: self._repair(failure))
-        for hybrid in [one for one in self._hybrids.values() if dead & {one.view.device, *one.view.also}]:
-            age_s = self._now_s - hybrid.since_s
-            periods = 0 if isinf(self._checkpoint_s) else floor(age_s / self._checkpoint_s)
-            kept_s = hybrid.since_s + (periods * self._checkpoint_s if periods else 0.0)
-            found = hybrid.train.lose(self._now_s, kept_s, hybrid.recent)
-            self._settle(hybrid)
-            for job, lost_s in found:
-                self._trace.lost_s[job.name] += lost_s
-            self._trace.deaths += 1
-            absent = [member.job for member in hybrid.members.values() if not member.joined]
-            self._leave(hybrid, [*(job for job, _ in found), *absent])
-
-    def _repair(self, failure: FleetFailure) -> None:
-        for name in failure.devices:
-            self._outages[name] -= 1
-            if not self._outages[name]:
-                self._change(Change(at_s=failure.back_s, device=name, state="ready"))
 
     def _begin_with(self, view: HybridView) -> None:
         hybrid = self._made(view, view.id)
@@ -257,7 +199,7 @@ class _Fleet:
             replace(device, free_bytes=None if isinf(free[_pool(device)]) else max(0, int(free[_pool(device)])))
             for device in self._devices.values()
         )
-        waiting = tuple(self._line.entries)
+        waiting = tuple({entry.keys[0]: entry for entry in self._line.values()}.values())
         return replace(self._view, now_s=self._now_s, devices=devices, hybrids=hybrids, waiting=waiting)
 
     def _hybrid_view(self, hybrid: _Hybrid) -> HybridView:
@@ -272,19 +214,19 @@ class _Fleet:
         plan = decide(view, says_why=self._watch is not unwatched)
         self._watch(view, plan)
         self._trace.plans += 1
+        self._trace.waits = plan.waits
         for placement in plan.placements:
             self._trace.placements.append((self._now_s, placement))
-            entries = [self._line.by_key[key] for key in placement.keys]
+            entries = [self._line.pop(key) for key in placement.keys]
             hybrid = self._hybrid_of(placement, entries)
             for key, entry in zip(placement.keys, entries, strict=True):
-                self._start(entry)
                 moved = key in self._trace.placed_s
                 self._trace.placed_s.setdefault(key, self._now_s)
                 member = self._jobs.member(entry, key, self._now_s if moved else None)
                 self._add(hybrid, member)
                 if moved:  # its checkpoint has to come; later it may move again
                     self._at(self._now_s + STAY_S, lambda: None)
-                    self._at(self._now_s + self._fetch_s, lambda h=hybrid, m=member: self._arrive(h, m))  # type: ignore[misc]
+                    self._at(self._now_s + self._view.move_cost_s, lambda h=hybrid, m=member: self._arrive(h, m))  # type: ignore[misc]
                 else:
                     self._join(hybrid, member)
         for move in plan.moves:
@@ -296,11 +238,6 @@ class _Fleet:
             else:
                 self._at(self._now_s, lambda h=hybrid, m=member: self._turn_back(h, m))  # type: ignore[misc]
             self._touch(hybrid)
-
-    def _start(self, entry: Waiting) -> None:
-        """Take an entry from the line."""
-        if entry.keys[0] in self._line.by_key:
-            self._line.take(entry)
 
     def _turn_back(self, hybrid: _Hybrid, member: FleetMember) -> None:
         """Let one leave that had not arrived."""
@@ -325,7 +262,7 @@ class _Fleet:
 
     def _made(self, view: HybridView, run_id: str) -> _Hybrid:
         train = self._train(run_id) if view.private else None
-        hybrid = _Hybrid(view, train or self._shared(), next(self._order), self._now_s)
+        hybrid = _Hybrid(view, train or self._shared(), next(self._order))
         self._hybrids[view.id] = hybrid
         return hybrid
 
@@ -348,21 +285,10 @@ class _Fleet:
                 changed = changed or bool(ended or left)
                 for key, start_s in hybrid.train.at_work:
                     self._trace.starts_s.setdefault(key, start_s)
-            self._settle(hybrid)
+            hybrid.train.turns.clear()
             self._touch(hybrid)
             self._end_if_empty(hybrid)
         return changed
-
-    def _settle(self, hybrid: _Hybrid) -> None:
-        """Count the turns that have ended, and keep those since the last checkpoint."""
-        turns = hybrid.train.turns
-        self._trace.turns += len(turns)
-        for turn in turns:
-            self._trace.service_s[turn.submodel] += turn.end_s - turn.start_s
-        if self._failure is not None:
-            since_s = self._now_s - self._checkpoint_s
-            hybrid.recent = [turn for turn in (*hybrid.recent, *turns) if turn.end_s > since_s]
-        turns.clear()
 
     def _leave(self, hybrid: _Hybrid, jobs: Sequence[SimulatedJob]) -> None:
         """Back to the line, with what is left; the members of a private hybrid as one."""
@@ -373,9 +299,8 @@ class _Fleet:
         self._end_if_empty(hybrid)
 
     def _end_if_empty(self, hybrid: _Hybrid) -> None:
-        if not hybrid.members and self._hybrids.pop(hybrid.view.id, None) is not None:
-            devices = 1 + len(hybrid.view.also)
-            self._trace.held.append(HeldDevices(hybrid.since_s, self._now_s, devices))
+        if not hybrid.members:
+            self._hybrids.pop(hybrid.view.id, None)
 
 
 def _pool(device: DeviceView) -> str:

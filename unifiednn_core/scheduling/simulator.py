@@ -153,28 +153,6 @@ class SimulatedHybrid:
             found[turn.job.name] = steps_left * turn.step_s - (now_s - turn.begun_s)
         return found
 
-    def lose(
-        self, now_s: float, kept_s: float, ended: Iterable[SimulatedTurn] = ()
-    ) -> list[tuple[SimulatedJob, float]]:
-        """End as a worker that dies: all jobs with their progress at `kept_s`, and the seconds that each loses.
-
-        `ended` are turns since then that are not in `turns` any more.
-        """
-        last = [(turn, turn.step_s) for turn in self._turns.values()]
-        known = [(one, (one.end_s - one.start_s) / one.steps) for one in (*ended, *self.turns) if one.steps]
-        for turn, step_s in last:
-            turn.job.steps_done = min(turn.until_step, turn.steps_at(now_s))
-            self._end_turn(turn, now_s)
-            known.append((self.turns[-1], step_s))
-        self._admit()
-        lost_s = dict.fromkeys(self._line, 0.0)
-        for one, step_s in known:
-            if one.submodel in lost_s and one.end_s > kept_s:
-                kept = min(one.steps, max(0, math.floor((kept_s - one.start_s) / step_s + 1e-9)))
-                self._line[one.submodel].steps_done -= one.steps - kept
-                lost_s[one.submodel] += one.end_s - one.start_s - kept * step_s
-        return [(progress.as_job(), lost_s[name]) for name, progress in self._line.items()]
-
     @property
     def at_work(self) -> tuple[tuple[str, float], ...]:
         """The jobs whose turns last, and since when."""

@@ -13,7 +13,6 @@ from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
-from unifiednn_core.service.fleet import FleetService, end_simulation
 from unifiednn_core.service.importing import FileImporter
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.line import Line
@@ -40,7 +39,6 @@ PERMISSIONS = permissions_of(
     PeopleService,
     DeviceService,
     QueueService,
-    FleetService,
     LogService,
     RetentionService,
     ExportService,
@@ -78,7 +76,6 @@ class Service:
         self.devices = DeviceService(guard, store, clock, self._recent)
         self.logs = LogService(guard, home, store, reader)
         self.queue = QueueService(guard, store, clock, self._line)
-        self.fleet = FleetService(guard, home)
         self.exports = ExportService(guard, home, store, actor)
         self.notifications = NotificationService(guard, store.webhooks, clock)
         self.monitoring = MonitoringService(guard, home, store, clock, supervisor)
@@ -132,5 +129,4 @@ class Service:
         self._certifier.stop()
         self._supervisor.stop()
         self._carrier.stop()
-        end_simulation(self.home)
         self.store.close()

@@ -83,8 +83,6 @@ ACTIONS = {
         "drain, limit and use devices and hosts, forget a host": (
             "drain_device ready_device limit_device drain_host ready_host forget_host"
         ),
-        "start and end the simulation of a cluster": "simulate_fleet cancel_fleet",
-        "see that simulation": "fleet_simulation",
         "see where the server keeps its files and its database": "places",
     },
     "People and server": {

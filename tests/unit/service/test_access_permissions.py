@@ -14,7 +14,6 @@ from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.service.devices import DeviceService
 from unifiednn_core.service.exports import ExportService
 from unifiednn_core.service.facade import PERMISSIONS, Service
-from unifiednn_core.service.fleet import FleetService
 from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.library import LibraryService
 from unifiednn_core.service.logs import LogService
@@ -29,7 +28,7 @@ from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
 KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "fleet": FleetService, "notifications": NotificationService,
+         "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
          "monitoring": MonitoringService, "logs": LogService, "exports": ExportService,
          "retention": RetentionService}  # fmt: skip
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")

@@ -15,9 +15,8 @@ from unifiednn_core.views.figures.timeline import span_s
 from unifiednn_core.views.memory import Mark
 from unifiednn_core.views.runs import RunView
 
-Axis = Literal["choice", "epochs", "seconds", "own"]
-"""What a chart is drawn over: what the viewer chooses, or always the same. `seconds` can become the clock; `own` is an
-axis of the chart alone."""
+Axis = Literal["choice", "epochs", "seconds"]
+"""What a chart is drawn over: what the viewer chooses, or always the same. `seconds` can become the clock."""
 WIDE_MEMORY_PX = 300
 TITLES: dict[Quantity, str] = {"loss": "Loss", "accuracy": "Accuracy", "rate": "Learning rate"}
 WORDS = {

@@ -23,7 +23,6 @@ function unpacked(chart) {
 
 // The axis that a chart is drawn over; charts of one axis share their zoom and their cursor.
 function axisOf(chart, choices) {
-  if (chart.axis === "own") return `own ${chart.name}`;
   if (chart.axis === "epochs") return "epoch";
   if (chart.axis === "seconds") return choices.x === "clock" ? "clock" : "seconds";
   return choices.x;
