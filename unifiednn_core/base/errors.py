@@ -247,7 +247,7 @@ class Fenced(UnifiedNNError, RuntimeError):
 
 
 class WrongSchema(UnifiedNNError, RuntimeError):
-    """The database was written by a newer version of UnifiedNN."""
+    """The database was written by a version of UnifiedNN with other tables."""
 
 
 class IllegalTransition(UnifiedNNError, RuntimeError):

@@ -149,10 +149,6 @@ class Home:
             if mode & _OTHERS and not mode & stat.S_ISVTX:  # a folder for everybody, such as /tmp, stays as it is
                 with suppress(PermissionError):  # it belongs to another user, who decides
                     folder.chmod(stat.S_IRWXU)
-        if not self.database.exists():
-            for ending in ("-wal", "-shm", ""):  # homes of 0.1 have it in the root; the file itself goes last
-                with suppress(FileNotFoundError):
-                    (self.root / f"{_DATABASE}{ending}").rename(f"{self.database}{ending}")
         return self
 
     @property

@@ -28,7 +28,7 @@ STOPPED_WORKER = "The process that trained it ended; its last checkpoint is kept
 WITHHELD = "withheld"
 ENDED_AS_A_WHOLE = "Its run could not continue."
 ASK_AN_OPERATOR = "Ask an operator: others have a part in this run."
-# Not the policy's reasons, which compare sub-models, and no sentences of older versions.
+# Not the policy's reasons, which compare sub-models.
 _SHOWN_CODES = frozenset(Code) - {Code.REFUSED, Code.ILLEGAL_MOVE, Code.UNRECORDED}
 _OF_COMPANY = frozenset({Code.GANGED})
 """Equal networks step together: it would tell that somebody has one."""

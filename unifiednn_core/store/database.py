@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select, update
+from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -23,7 +23,6 @@ from unifiednn_core.base.errors import WrongSchema
 from unifiednn_core.store import postgresql
 from unifiednn_core.store.address import address_of, is_remote, shown
 from unifiednn_core.store.fence import Fence
-from unifiednn_core.store.migrations import migrate, oldest_of
 from unifiednn_core.store.news import Polled, StoreNews, Told, tell
 from unifiednn_core.store.postgresql import QUEUE as QUEUE
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
@@ -36,7 +35,7 @@ class Database:
     """Short read and write transactions over one URL. Safe to share between threads."""
 
     def __init__(self, url: str, clock: Clock | None = None):
-        """Open a database: make the tables of a new one, migrate an older one. Raises `BadInput`, `WrongSchema`."""
+        """Open a database; make the tables of a new one. Raises `BadInput`, `WrongSchema`."""
         address = address_of(url)
         self.is_remote = is_remote(url)
         """Whether it is a server, which other machines may use as well."""
@@ -172,17 +171,14 @@ class _ServersClock:
 
 def _make_tables(session: Session, where: str) -> None:
     Base.metadata.create_all(session.connection())
-    version, oldest = session.scalar(select(SchemaRow.version)), oldest_of(session.connection().dialect.name)
+    version = session.scalar(select(SchemaRow.version))
     if version is None:
         session.add(SchemaRow(version=SCHEMA_VERSION))
-    elif version > SCHEMA_VERSION or version < oldest:
+    elif version != SCHEMA_VERSION:
         raise WrongSchema(
-            f"{where} holds schema {version}, this program reads {oldest} to {SCHEMA_VERSION}. "
+            f"{where} holds schema {version}, this program reads {SCHEMA_VERSION}. "
             "Use the program that wrote it, or set UNIFIEDNN_HOME to a new folder."
         )
-    elif version < SCHEMA_VERSION:
-        migrate(session.connection(), version, SCHEMA_VERSION)
-        session.execute(update(SchemaRow).values(version=SCHEMA_VERSION))
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
 SCHEMA_VERSION = 14
+"""Version of the tables; a database of another one is refused."""
 HYBRID: Final = "hybrid"
 
 
@@ -263,7 +264,7 @@ class SubModelRow(Base):
     model_path: Mapped[str | None]
     state_sha256: Mapped[str | None]
     certificate: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    """Fields of `preflight.report.Certificate`; None before it is made, and for models of older versions."""
+    """Fields of `preflight.report.Certificate`; None before it is made."""
     certify_at_s: Mapped[float | None] = mapped_column(index=True)
     """When to make the certificate of its newest export, UTC seconds; None if nothing is left to do."""
 
@@ -298,7 +299,7 @@ class EventRow(Base):
     kind: Mapped[str]
     """Group of the code on pages and in documents."""
     code: Mapped[str]
-    """What happened: `store.events.Code`, or `legacy` for a sentence of an older version, in `text` of the fields."""
+    """What happened: `store.events.Code`."""
     state: Mapped[str | None]
     """State entered, if the event is a transition."""
     fields: Mapped[dict[str, Any]] = mapped_column(default=dict)

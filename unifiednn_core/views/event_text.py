@@ -70,7 +70,7 @@ def event_text(event: EventRow) -> str:
             return f"The certificate of {name} holds: its file gives what the hybrid gave."
         case Code.UNCERTIFIED:
             return f"The certificate of {name} does not hold. {' '.join(fields['findings'])}"
-        case _:  # warned, refused, illegal move, legacy
+        case _:  # warned, refused, illegal move
             return str(fields.get("text", ""))
 
 

@@ -360,7 +360,7 @@ def _policy_texts(policy: str) -> tuple[str, str]:
     spec = PolicySpec.model_validate_json(policy)
     try:
         return spec.name, str(policy_named(spec.name, spec.parameters))
-    except BadInput:  # a run of an older version may name a policy that is gone
+    except BadInput:  # of a plugin that is gone
         return spec.name, spec.name
 
 

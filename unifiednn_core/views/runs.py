@@ -55,7 +55,7 @@ class Stay(NamedTuple):
     submodel: str
     device: str
     kind: str
-    """Device kind; bits are only reproducible on the same kind. "" if an older version trained it."""
+    """Device kind; bits are only reproducible on the same kind."""
     from_s: float
     """When it began, UTC seconds."""
 
@@ -175,7 +175,7 @@ class EventView:
     message: str
     """The sentence that `event_text` makes of the other fields."""
     code: str = ""
-    """`store.events.Code`, or `legacy`."""
+    """`store.events.Code`."""
     state: State | None = None
     """State entered, if the event is a transition."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -322,7 +322,7 @@ class FileView:
 
     @property
     def preview(self) -> DataPreview | None:
-        """Preview of a data set; None for other files and for data sets that an old version imported."""
+        """Preview of a data set; None for other files."""
         return preview_of(self.facts)
 
 

@@ -31,7 +31,7 @@ class Side:
     alone: bool
     """Whether it is one sub-model."""
     machine: Mapping[str, object]
-    """Machine and versions; empty for runs of old versions."""
+    """Machine and versions."""
 
     @property
     def turnaround_s(self) -> float | None:

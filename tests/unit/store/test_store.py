@@ -16,7 +16,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.runs import HEAVY
-from unifiednn_core.store.schema import HybridRow, RunRow, SchemaRow, SubModelRow
+from unifiednn_core.store.schema import SCHEMA_VERSION, HybridRow, RunRow, SchemaRow, SubModelRow
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import Berth, WorkerIdentity
 
@@ -215,12 +215,14 @@ def test_readers_see_one_moment_while_others_write(store: Store, home: Home, onl
     other.close()
 
 
-def test_a_store_of_another_version_is_refused_with_the_way_out(home: Home) -> None:
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_a_store_of_another_version_is_refused_with_the_way_out(home: Home, version: int) -> None:
     store = Store.open(home)
     with store._database.write() as session:
-        session.execute(update(SchemaRow).values(version=99))
+        session.execute(update(SchemaRow).values(version=version))
     store.close()
-    with pytest.raises(WrongSchema, match="UNIFIEDNN_HOME"):
+    said = f"holds schema {version}, this program reads {SCHEMA_VERSION}. Use .* UNIFIEDNN_HOME to a new folder"
+    with pytest.raises(WrongSchema, match=said):
         Store.open(home)
 
 
