@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from unifiednn_core.service.protection import USERS_VARIABLE
 
 from tests.other_user import NOBODY, ask_as, needs_root, run_as
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import peers
+from unifiednn_core.service.doctor import USERS_VARIABLE
 from unifiednn_core.web import guard
 
 ROOT = Path(__file__).parents[2]
