@@ -61,7 +61,6 @@ def arm(mode: Mode, memory: float, makespan: float, repeats: int = 2) -> Arm:
             service_s=spread(2.0),
             turnaround_s=spread(3.0),
             cpu_s=None,
-            peak_memory_bytes=Spread((2.0**28,) * repeats),
             test_accuracy=0.5,
             train_loss=1.0,
             state_sha256=("ab",) * repeats,
