@@ -305,7 +305,7 @@ def _verdict(name: str, verdict: Document) -> Sequence[str]:
 
 def _part(name: str, part: Document) -> Sequence[str]:
     times = (seconds(part[figure]) for figure in ("wait_s", "service_s", "turnaround_s"))
-    return (name, *times, memory(part["peak_memory_bytes"]), percent(part["test_accuracy"]))
+    return (name, *times, memory(part.get("peak_memory_bytes")), percent(part["test_accuracy"]))
 
 
 def _held(entry: Document) -> Sequence[str]:

@@ -21,7 +21,7 @@ from unifiednn_core.views.comparison import ARM_FIGURES, Arm, Comparison, Spread
 COMMIT = "UNIFIEDNN_COMMIT"
 """Environment variable with the commit, for machines without git."""
 RATIOS = ("memory", "makespan", "mean_turnaround", "cpu_seconds", "gpu_seconds")
-_PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "peak_memory_bytes")
+_PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s")
 BUSY = 0.15
 Document = dict[str, Any]
 
