@@ -18,8 +18,9 @@ from tests.integration.kit import ROOM, Session, submodel_spec
 from tests.unit.engine.checkpoint_kit import bits
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
-from unifiednn_core.engine.events import Ended, Left, Report, Stepped
+from unifiednn_core.engine.events import Ended, EpochDone, Left, Report, Stepped
 from unifiednn_core.engine.orders import Join, Order
+from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
@@ -54,8 +55,9 @@ class Result:
 
     sha256: str
     whole_state: Any
-    """With optimizer, LR scheduler, RNG, place in the data and figures."""
+    """With optimizer, LR scheduler, RNG and place in the data."""
     losses: tuple[float, ...]
+    epochs: tuple[EpochFigures, ...]
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Journey:
     """Steps after which each traveller moves to the other hybrid."""
     tamper: Tamper = lambda checkpoint: checkpoint
     losses: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    epochs: dict[str, list[EpochFigures]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[str, Ended] = field(default_factory=dict)
     departed: list[str] = field(default_factory=list)
     hops: int = 0
@@ -83,7 +86,7 @@ class Journey:
                 there.engine.post(Join(key, lambda key=key, there=there: self._arrive(key, there)))  # type: ignore[misc]
             self.hops, self.departed = self.hops + len(self.departed), []
             here, there = there, here
-        return {key: _result(ended, self.losses[key]) for key, ended in self.ended.items()}
+        return {key: _result(ended, self.losses[key], self.epochs[key]) for key, ended in self.ended.items()}
 
     def _session(self, parts: Sequence[tuple[str, str, SubModelSpec]], policy: str, lanes: int) -> Session:
         networks = [(network, spec) for _, network, spec in parts]
@@ -96,6 +99,8 @@ class Journey:
                 self.losses[key].append(loss.item())
                 if step in self.moves.get(key.partition("/")[2], ()):
                     session.engine.post(Order(Event.RELEASE, key))
+            case EpochDone(submodel=key, figures=figures):
+                self.epochs[key].append(figures)
             case Left(submodel=key):
                 self._store(key).put(session.checkpoints[key])
                 self.departed.append(key)
@@ -114,18 +119,19 @@ class Journey:
         return CheckpointStore(self.folder / key)
 
 
-def _result(ended: Ended, losses: Sequence[float]) -> Result:
+def _result(ended: Ended, losses: Sequence[float], epochs: Sequence[EpochFigures]) -> Result:
     assert ended.event is Event.COMPLETE and ended.checkpoint is not None
     checkpoint = ended.checkpoint
     assert len(checkpoint.recipe["kinds"]) == 1
-    return Result(state_sha256(checkpoint.state["model"]), bits(checkpoint.state), tuple(losses))
+    return Result(state_sha256(checkpoint.state["model"]), bits(checkpoint.state), tuple(losses), tuple(epochs))
 
 
 @cache
 def alone(name: str) -> Result:
     """What it gives by itself, without a checkpoint."""
     session = Session([(TRAVELLERS | RESIDENTS)[name]], FirstComeFirstServed()).run()
-    return _result(session.ended[name], session.losses(name))
+    epochs = [one.figures for one in session.reports if isinstance(one, EpochDone) and one.submodel == name]
+    return _result(session.ended[name], session.losses(name), epochs)
 
 
 def travelled(moves: Mapping[str, Sequence[int]], how: Sequence[tuple[str, int]], tamper: Tamper | None = None) -> bool:

@@ -210,16 +210,6 @@ def test_another_user_sees_nothing_of_a_home_even_of_an_older_one(place: Path) -
     assert json.loads(run_as(NOBODY, LOOK, str(place / "home"), json.dumps(files))) == []
 
 
-def test_the_database_of_an_older_home_moves_once(home: Home) -> None:
-    home.database.unlink()
-    for ending in ("", "-wal", "-shm"):
-        (home.root / f"{home.database.name}{ending}").write_text(f"old{ending}")
-    home.create()
-    assert sorted(path.read_text() for path in home.database.parent.iterdir()) == ["old", "old-shm", "old-wal"]
-    (home.root / home.database.name).write_text("an older program again")
-    assert home.create().database.read_text() == "old"
-
-
 def test_a_folder_for_everybody_stays_one(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     home = Home(tmp_path).create()

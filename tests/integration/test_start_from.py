@@ -85,12 +85,14 @@ def test_starts_that_cannot_be_are_refused_and_told(product: Product, resnet_che
         "bare": ("other.pt", "everything", {}),
         "done": (resnet_checkpoint.name, "everything", {"epochs": 1}),
         "sgd": (resnet_checkpoint.name, "everything", {"optimizer": "sgd", "optimizer_args": {}}),
-        "missing": ("nowhere.pt", "weights", {}),
     }
+    missing = resnet(product, "missing", {"file": "nowhere.pt", "take": "weights"})
     parts = [
         resnet(product, name, {"file": file, "take": take}, **hyperparameters)
         for name, (file, take, hyperparameters) in starts.items()
     ]
+    with pytest.raises(BadInput, match=r"submodels\.missing\.start_from\.file: 'nowhere.pt' cannot be read"):
+        product.service.runs.submit(parse_run({"submodels": [*parts, missing]}), tmp_path)  # before any is opened
     with pytest.raises(BadInput) as refused:
         product.service.runs.submit(parse_run({"submodels": parts}), tmp_path)
     findings = [finding for finding in refused.value.findings if finding.severity == "error"]

@@ -47,10 +47,12 @@ def definition(module: nn.Module) -> Definition:
 
 def trial(network: str, **hyperparameters: Any) -> Trial:
     """A network of the kit or of the registry, with its data."""
-    if network in ARCHITECTURES:
-        module, inputs = registry.build(network, ARCHITECTURES[network]), torch.rand(SAMPLES, *kit.IMAGES)
-    else:
-        module, inputs = kit.network(network), kit.batch(network, SAMPLES)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # how well activations compress depends on the weights
+        if network in ARCHITECTURES:
+            module, inputs = registry.build(network, ARCHITECTURES[network]), torch.rand(SAMPLES, *kit.IMAGES)
+        else:
+            module, inputs = kit.network(network), kit.batch(network, SAMPLES)
     return Trial(spec(**hyperparameters), definition(module), dataset(inputs), dataset(inputs[:20]))
 
 
