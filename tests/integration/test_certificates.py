@@ -21,13 +21,17 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import IntakeFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.units import GIB
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes
+from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob
+from unifiednn_core.runtime import certifier as certifying
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import Event
+from unifiednn_core.store.schema import RunRow
 from unifiednn_core.views.runs import SubModelView
 
 NAMES = ("lenet", "resnet", "transformer")
@@ -294,6 +298,31 @@ def test_an_older_export_gets_no_certificate_and_a_measured_baseline_is_left_alo
     assert len(asked) == 1
     certifier.tick()
     assert len(asked) == 2
+
+
+def test_files_of_a_gpu_are_run_on_it_once_the_run_has_ended_or_else_on_the_cpu(
+    trained: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, run_id = trained.service, trained.run_id
+    with service.store._database.write() as session:
+        session.get_one(RunRow, run_id).device = "cuda:0"
+    asked: list[CertifyJob] = []
+
+    def certify(job: CertifyJob) -> Any:
+        asked.append(job)
+        return client.certify(job)
+
+    certifier = Certifier(trained.home, service.store, service.clock, certify=certify)
+    with monkeypatch.context() as patched:
+        patched.setattr(certifying, "ENDED", frozenset())  # as if it trained still
+        certifier.settle(run_id)
+    assert asked == []
+    for free_bytes, device in ((40 * GIB, "cuda:0"), (GIB, "cpu")):
+        monkeypatch.setattr(certifying, "budget_of", lambda name, free_bytes=free_bytes: Budget(80 * GIB, free_bytes))
+        certifier.tick()
+        assert asked[-1].device == device
+    assert len(asked) == 2  # torch has no CUDA here: both were compared on the CPU
+    assert all(part_of(service, run_id, job.submodel.name).certificate.holds for job in asked)
 
 
 def test_a_model_that_is_gone_costs_nothing(trained: Product) -> None:

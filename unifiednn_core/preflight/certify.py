@@ -36,6 +36,7 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.datasets import TARGETS
 from unifiednn_core.engine import kinds
+from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.meaning import step_of
 from unifiednn_core.engine.probes import FILENAME as PROBES
@@ -45,6 +46,7 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import attempt
 from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
+from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 from unifiednn_core.spec.techniques import name_of
 
@@ -299,13 +301,21 @@ class _Unpacked:
             return _not_compared(f"There are no probes: {probes.missing}.")
         if probes.state_sha256 != expected:
             return _not_compared("The probes belong to another state of the network.")
-        torch.set_num_threads(min(written.threads or 1, MOST_THREADS))
-        elsewhere = kinds.differences(written, kinds.current_kind(_CPU, torch.get_num_threads()))
+        device, threads = _usable(self.job.device), min(written.threads or 1, MOST_THREADS)
+        with exact_profile(device, threads):
+            return self._compare_outputs_on(device, threads, entry, model, probes, written)
+
+    def _compare_outputs_on(
+        self, device: torch.device, threads: int, entry: SubModelSpec, model: str, probes: Probes, written: Kind
+    ) -> CertificateCheck:
+        elsewhere = kinds.differences(written, kinds.current_kind(device, threads))
         # The one for inference of a `.pt2` is another file, with another graph.
         names = [model, *(name for name in self.files if name == f"{Path(model).stem}.eval{Path(model).suffix}")]
         plain = entry.architecture and ArchitectureSpec(name=entry.architecture.name, args=entry.architecture.args)
         for name in names:
-            outputs, findings = attempt(partial(_outputs, self.folder / name, plain, probes), name)
+            outputs, findings = attempt(partial(_outputs, self.folder / name, plain, probes, device), name)
+            if outputs is None and device != _CPU:  # most likely others have taken its memory
+                return self._compare_outputs_on(_CPU, threads, entry, model, probes, written)
             if outputs is None:
                 return _differs("outputs", f"{name} cannot be run on the probes. {findings[0].message}")
             if outputs_sha256(outputs) == probes.outputs_sha256:
@@ -424,9 +434,21 @@ def _network(path: Path, architecture: ArchitectureSpec | None) -> nn.Module:
     return known.read(path, architecture).build()
 
 
-def _outputs(path: Path, architecture: ArchitectureSpec | None, probes: Probes) -> tuple[Tensor, ...]:
+def _usable(name: str) -> torch.device:
+    """The device of this name, or the CPU if torch cannot compute there now."""
+    device = torch.device(torch_name(name))
+    if device.type == "cuda":
+        with suppress(RuntimeError, AssertionError):  # no driver, no memory for a context, a torch for CPUs
+            torch.zeros(1, device=device)
+            return device
+    return _CPU
+
+
+def _outputs(
+    path: Path, architecture: ArchitectureSpec | None, probes: Probes, device: torch.device
+) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
-    return outputs_of(_network(path, architecture).eval(), probes.inputs)
+    return outputs_of(_network(path, architecture).eval().to(device), [one.to(device) for one in probes.inputs])
 
 
 def _shapes(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -35,6 +35,7 @@ from unifiednn_core.preflight.report import (
     Tell,
     untold,
 )
+from unifiednn_core.spec.devices import CPU
 from unifiednn_core.spec.run import parse_run
 
 # Processor time for reading files: a flat part, and more by their size (decoding pictures takes most).
@@ -52,19 +53,21 @@ SCRATCH_BYTES = 1024**2
 CERTIFIER_NICENESS = 10
 
 
-def limit_resources(files_bytes: int = 0, submodels: int = 0) -> None:
+def limit_resources(files_bytes: int = 0, submodels: int = 0, *, maps_gpu: bool = False) -> None:
     """Limit processor time and memory, and forbid core dumps and, while reading, large files.
 
     `files_bytes` is the size of all files of the job, `submodels` is how many networks it tries. The job may use the
     memory that is free now, so a network that asks for more gets a finding. If other processes take that memory
-    meanwhile, the kernel ends this process before any that trains.
+    meanwhile, the kernel ends this process before any that trains. With `maps_gpu` addresses are not limited: CUDA
+    reserves more of them than the machine has memory.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reading_s = READING_CPU_S + READING_CPU_S_PER_GIB * files_bytes / GIB
     _lower(resource.RLIMIT_CPU, int(reading_s + submodels * (DRY_RUN_CPU_S + MEASURE_CPU_S)))
     mapped_bytes = MAPPINGS * files_bytes
-    _lower(resource.RLIMIT_AS, psutil.virtual_memory().total + LIBRARIES_BYTES + mapped_bytes)
-    _lower(resource.RLIMIT_DATA, (budget_of("cpu").free_bytes or 0) + STACKS_BYTES + mapped_bytes)
+    if not maps_gpu:
+        _lower(resource.RLIMIT_AS, psutil.virtual_memory().total + LIBRARIES_BYTES + mapped_bytes)
+        _lower(resource.RLIMIT_DATA, (budget_of("cpu").free_bytes or 0) + STACKS_BYTES + mapped_bytes)
     with suppress(OSError):  # only Linux has this file
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _let_write(False)
@@ -83,7 +86,8 @@ def work(job: Job, tell: Tell = untold) -> BaseModel:
         _let_write(True)
         return ask_torch(job)
     if isinstance(job, CertifyJob):
-        limit_resources(_bytes_of(path for path in (job.archive, job.upload, job.probes, job.data) if path is not None))
+        files = (path for path in (job.archive, job.upload, job.probes, job.data) if path is not None)
+        limit_resources(_bytes_of(files), maps_gpu=job.device != CPU)
         _let_write(True)
         os.nice(CERTIFIER_NICENESS)
         return certify(job)

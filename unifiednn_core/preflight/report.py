@@ -230,6 +230,8 @@ class CertifyJob(BaseModel, frozen=True, extra="forbid"):
     """Of the weights that were separated; None for what its own certificate says."""
     put_in: bool = False
     """Whether to put the certificate into the zip."""
+    device: str = "cpu"
+    """Where to run the files if that works: a GPU that trained the network, and has the memory."""
     data: Path | None = None
     """The data set that the probes are the first samples of; None if it is not at hand."""
     facts: dict[str, Any] = {}

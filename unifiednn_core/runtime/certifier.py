@@ -23,8 +23,12 @@ from unifiednn_core.base.errors import IntakeFailed, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
+from unifiednn_core.base.units import GIB
+from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob, CertifyReport
+from unifiednn_core.spec.devices import CPU, type_named
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code
@@ -33,6 +37,8 @@ from unifiednn_core.store.schema import RunRow, SubModelRow
 LOOK_S = 1.0
 AGAIN_S, TRIES = 60.0, 3
 ENDS_WITHIN_S = 3.0
+CONTEXT_BYTES, COPIES = 2 * GIB, 4
+"""Of a GPU: what its context and workspaces may take, and how often a network of some samples takes its file."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,8 +65,7 @@ class Certifier:
     @property
     def busy(self) -> bool:
         """Whether certificates are due that the thread makes."""
-        alive = self._thread is not None and self._thread.is_alive()
-        return alive and bool(self._store.runs.uncertified(self._clock.utc_s()))
+        return self._thread is not None and self._thread.is_alive() and bool(self._due())
 
     def stop(self) -> None:
         """Stop; a certificate in the making is made later."""
@@ -71,16 +76,21 @@ class Certifier:
     def settle(self, run_id: str) -> None:
         """Make the certificates of a run that are due now, in the calling thread."""
         with self._alone(wait=True):
-            for run, row in self._store.runs.uncertified(self._clock.utc_s()):
+            for run, row in self._due():
                 if run.id == run_id:
                     self._make(run, row)
 
     def tick(self) -> None:
         """Make the certificate that waits longest, unless a baseline is measured, whose figures it would change."""
         with self._alone(wait=False) as first:  # what is due is read inside, else two processes make the same one
-            due = self._store.runs.uncertified(self._clock.utc_s()) if first else []
+            due = self._due() if first else []
             if due and not self._store.runs.measuring():
                 self._make(*due[0])
+
+    def _due(self) -> list[tuple[RunRow, SubModelRow]]:
+        """Sub-models to certify now. On a GPU their files are run there, which must not count as the run's own time."""
+        found = self._store.runs.uncertified(self._clock.utc_s())
+        return [(run, row) for run, row in found if device_type(run.device) == CPU or State(run.state) in ENDED]
 
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_S):
@@ -163,6 +173,14 @@ class Certifier:
             model=Path(row.model_path or "").name,
             state_sha256=row.state_sha256,
             put_in=True,
+            device=_device_for(run.device, archive.stat().st_size),
             data=data if data.is_file() else None,
             facts=self._store.library.facts(submodel.train_data.removeprefix("sha256:")),
         )
+
+
+def _device_for(asked: str, size_bytes: int) -> str:
+    """The GPU that a run asks for, if it has the memory for a context and a network of this size; else the CPU."""
+    name = slot(asked)
+    needed_bytes = CONTEXT_BYTES + COPIES * size_bytes
+    return name if type_named(name) != CPU and (budget_of(name).free_bytes or 0) >= needed_bytes else CPU
