@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from tests.gpu.checks import IN_TURNS
-from tests.gpu.kit import KINDS, Bench, spec_of
+from tests.gpu.kit import KINDS, SAMPLES, TEST_SAMPLES, Bench, dataset, spec_of
 from unifiednn_core.engine.device import exact_profile
+from unifiednn_core.engine.engine import Engine
+from unifiednn_core.engine.events import Released
 from unifiednn_core.machine.gpu import GpuSampler
 
 MIB = 1024**2
@@ -109,3 +111,27 @@ def test_memory_of_this_process_is_what_nvidia_smi_tells_or_a_note_says_why_not(
         assert own[0] >= held.numel() / MIB
     else:
         assert reading.notes
+
+
+def test_with_two_lanes_the_own_memory_of_all_adds_up_to_that_of_the_process(cuda: torch.device) -> None:
+    names = ("lenet", "resnet", "transformer")
+    bench = bench_of(cuda, *names)
+    bench.engine = Engine(bench.hybrid, IN_TURNS, device=cuda, report=bench._take, lanes=2)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    bench.run()
+    own = dict.fromkeys(names, 0)
+    for report in bench.reports:
+        if isinstance(report, Released):
+            own[report.submodel] = max(own[report.submodel], report.cost.own_bytes or 0)
+    assert all(own.values()), own
+    process_bytes = GpuSampler(cuda.index or 0).read((os.getpid(),)).process_bytes
+    if process_bytes is None:
+        pytest.skip("NVML does not name processes here")
+    context_bytes = process_bytes - torch.cuda.memory_reserved()
+    data_bytes = sum(
+        one.nbytes for name in names for one in dataset(KINDS[name], SAMPLES + TEST_SAMPLES, 0).inputs.values()
+    )
+    peak_bytes = context_bytes + torch.cuda.max_memory_reserved()
+    known_bytes = context_bytes + data_bytes + sum(own.values())
+    assert abs(known_bytes - peak_bytes) <= 0.1 * peak_bytes, (own, context_bytes, data_bytes, peak_bytes)
