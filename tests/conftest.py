@@ -72,9 +72,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _log_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _log_of_its_own() -> None:
     """What an earlier test has logged within the last minute is told again."""
-    monkeypatch.setattr(trouble, "_told_at_s", {})
+    # Without `monkeypatch`, which would then be undone after `home`, and bring the database of a home back.
+    trouble._told_at_s.clear()
 
 
 @pytest.fixture(scope="session")
