@@ -75,9 +75,11 @@ def test_workers_get_what_was_planned_for_them_in_turn(forks: ForkServerClient, 
     scene.home.create()
     fault = Fault("store.before_commit", "sigkill")
     forks.plan((Round(card="first", fault=fault), Round(card="second", fresh=True, fault=fault)))
-    pids = [forks.ask(ForkRequest(do="worker", folder=str(tmp_path), run_id="none")) for _ in range(3)]
-    wait_until(lambda: all(forks.ask(ForkRequest(do="code", pid=pid or 0)) is not None for pid in pids))
-    codes = [forks.ask(ForkRequest(do="code", pid=pid or 0)) for pid in pids]
+    codes: list[int | None] = []
+    for _ in range(3):  # one after the other: nothing is committed where another one has made the tables
+        pid = forks.ask(ForkRequest(do="worker", folder=str(tmp_path), run_id="none")) or 0
+        wait_until(lambda pid=pid: forks.ask(ForkRequest(do="code", pid=pid)) is not None)
+        codes.append(forks.ask(ForkRequest(do="code", pid=pid)))
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 1]  # the third was not armed, and there is no such run
     started = [entry for entry in scene.journal.news() if entry.what == "started"]
     assert [(entry.number, entry.fresh) for entry in started] == [(0, False), (1, True), (-1, False)]
