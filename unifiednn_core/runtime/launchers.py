@@ -66,8 +66,8 @@ class LocalLauncher:
 
         It logs to a file, because a pipe may fill up.
         """
-        if isinstance(earlier := self._workers.pop(hybrid_id, None), _Fork):
-            earlier.channel.close()
+        if (earlier := self._workers.pop(hybrid_id, None)) is not None:
+            _let_go(earlier)
         self._home.at_work(hybrid_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(hybrid_id)
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,10 +119,7 @@ class LocalLauncher:
     def close(self) -> None:
         """Detach from the workers; they continue."""
         for worker in self._workers.values():
-            if isinstance(worker, _Fork):
-                worker.channel.close()
-            elif worker.poll() is None:
-                worker.returncode = 0  # it outlives us on purpose; without this, Popen warns about a running child
+            _let_go(worker)
         self._workers.clear()
 
 
@@ -290,3 +287,11 @@ def last_mark(path: Path) -> str | None:
         return None
     marks = [content[start : start + MARK_BYTES].rstrip(b"\0") for start in range(0, len(content), MARK_BYTES)]
     return "\n".join(mark.decode("utf-8", errors="replace") for mark in marks if mark) or None
+
+
+def _let_go(worker: "subprocess.Popen[bytes] | _Fork") -> None:
+    """Hear no more of a worker, which may go on."""
+    if isinstance(worker, _Fork):
+        worker.channel.close()
+    elif worker.poll() is None:
+        worker.returncode = 0  # without this, Popen warns about a running child
