@@ -73,7 +73,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _log_of_its_own() -> None:
-    """What an earlier test has logged within the last minute is told again."""
+    """Log errors again that an earlier test logged within the last minute."""
     # Without `monkeypatch`, which would then be undone after `home`, and bring the database of a home back.
     trouble._told_at_s.clear()
 

@@ -1,4 +1,4 @@
-"""While the disk is full, people read what there is, and an order is refused with the reason."""
+"""While the disk is full, people can still read, and orders are refused with the reason."""
 
 import sqlite3
 
