@@ -12,8 +12,11 @@ from unifiednn_core.views.library import ShelvedFile
 from unifiednn_core.views.runs import FileView
 
 TABS = ("Models", "Data", "Checkpoints", "Trained models")
-ADD = {"model": "Add a model ({suffixes})", "data set": "Add a data set ({suffixes})",
-       "checkpoint": "Add a checkpoint ({suffixes})"}  # fmt: skip
+ADD = {
+    "model": "Add a model ({suffixes})",
+    "data set": "Add a data set ({suffixes})",
+    "checkpoint": "Add a checkpoint ({suffixes})",
+}
 NONE = {"model": "No models yet", "data set": "No data sets yet", "checkpoint": "No checkpoints yet"}
 EMPTY = {
     "model": "Add a model above, or try the demo, which brings its own.",

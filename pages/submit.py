@@ -86,9 +86,13 @@ def _device(known: str) -> str:
     at = options.index(known)
     with st.columns(3)[0]:
         chosen = st.selectbox(
-            "Device", options, at, lambda name: wording.plain(choices.get(str(name), str(name))),
-            key=f"{_key()}-device", help=DEVICE_HELP,
-        )  # fmt: skip
+            "Device",
+            options,
+            at,
+            lambda name: wording.plain(choices.get(str(name), str(name))),
+            key=f"{_key()}-device",
+            help=DEVICE_HELP,
+        )
     return str(chosen)
 
 

@@ -29,10 +29,17 @@ _UNPRIVILEGED = "nobody"
 _READY_S, _STOPPED_S = 60.0, 60.0
 _SETTINGS: Final[Mapping[str, str]] = {
     # A crash of the machine may lose everything: nothing here outlasts its folder. A crash of the server loses nothing.
-    "fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0",
-    "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200",
-    "shared_buffers": "64MB", "timezone": "UTC", "log_min_messages": "fatal",
-}  # fmt: skip
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "timezone": "UTC",
+    "log_min_messages": "fatal",
+}
 
 
 class Server:
@@ -116,9 +123,15 @@ class Server:
     def _run(self, command: list[str]) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [str(self._programs / command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self._folder, env={"PATH": os.defpath, "LC_ALL": "C"}, start_new_session=True, **_as_whom(),
-            )  # fmt: skip
+                [str(self._programs / command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+                start_new_session=True,
+                **_as_whom(),
+            )
 
 
 @contextmanager

@@ -183,9 +183,15 @@ def download_link(label: str, address: str, **looks: Any) -> None:
 
 
 def download_html(
-    label: str, address: str, *, icon: str = "download", tip: str = "", primary: bool = False, bare: bool = False,
+    label: str,
+    address: str,
+    *,
+    icon: str = "download",
+    tip: str = "",
+    primary: bool = False,
+    bare: bool = False,
     shown: str = "",
-) -> str:  # fmt: skip
+) -> str:
     """The same link as HTML.
 
     `bare` shows only the icon; screen readers still read the label, also where `shown` stands in its place.

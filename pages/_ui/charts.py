@@ -66,9 +66,13 @@ def of_check(charts: Sequence[board.Chart]) -> None:
 
 
 def _draw(
-    view: RunView, baselines: Sequence[RunView], charts: Callable[[], Sequence[board.Chart]], *, kind: str = "run",
+    view: RunView,
+    baselines: Sequence[RunView],
+    charts: Callable[[], Sequence[board.Chart]],
+    *,
+    kind: str = "run",
     sides: Sequence[RunView] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Draw a board; the browser redraws only the charts that differ from the last ones."""
     person = signed_in.actor()
     audience = None if person is None else (person.id if person.sees_only_own else person.role)

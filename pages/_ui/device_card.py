@@ -89,10 +89,17 @@ def _processes(others: Sequence[OtherProcess]) -> str:
         return ""
     unknown = "unknown"
     rows = "".join(
-        markup.cells("u-dev-process", (markup.text(one.user or unknown), markup.mono(one.name or unknown),
-                                       markup.faint(f"PID {one.pid}"), markup.text(device_text.used_by(one))))
+        markup.cells(
+            "u-dev-process",
+            (
+                markup.text(one.user or unknown),
+                markup.mono(one.name or unknown),
+                markup.faint(f"PID {one.pid}"),
+                markup.text(device_text.used_by(one)),
+            ),
+        )
         for one in others[:MOST_PROCESSES]
-    )  # fmt: skip
+    )
     more = len(others) - MOST_PROCESSES
     rest = markup.small(f"{more} more") if more > 0 else ""
     return f'<div class="u-dev-others"><span class="u-dev-label">{markup.text("Others")}</span>{rows}{rest}</div>'

@@ -220,9 +220,14 @@ def _adjust_devices(view: RunView, *, key: str) -> None:
                 st.html(f'{markup.signed_name(one.number, one.name)}<span class="u-under">{cut}</span>')
                 label = f"Logical devices of {wording.plain(one.name)}"
                 typed[one.name] = st.number_input(
-                    label, 1, MOST_DEVICES, one.nodes.devices, key=f"{key}-{one.name}", label_visibility="collapsed",
+                    label,
+                    1,
+                    MOST_DEVICES,
+                    one.nodes.devices,
+                    key=f"{key}-{one.name}",
+                    label_visibility="collapsed",
                     width=FIELD_WIDTH_PX,
-                )  # fmt: skip
+                )
     new = changed(known, typed)
     with st.container(horizontal=True, horizontal_alignment="right"):
         if _apply_button("Apply devices", f"{key}-apply", off=not new):
@@ -246,9 +251,16 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
         # A key for each place, so that a move fills the field anew.
         place_key = f"{key}-place-{place}-{name}"
         st.number_input(
-            f"Place of {label}", 1, len(order), place, key=place_key, label_visibility="collapsed",
-            width=PLACE_WIDTH_PX, on_change=_put, args=(f"{key}-order", place_key, order, name),
-        )  # fmt: skip
+            f"Place of {label}",
+            1,
+            len(order),
+            place,
+            key=place_key,
+            label_visibility="collapsed",
+            width=PLACE_WIDTH_PX,
+            on_change=_put,
+            args=(f"{key}-order", place_key, order, name),
+        )
         with st.container(horizontal=True, key=f"icons-adjust-{name}", width=ICONS_WIDTH_PX, wrap=False):
             for verb, icon, by in (
                 ("Move {name} to the top", "vertical_align_top", -len(order)),
@@ -263,9 +275,12 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
         priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
         epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
         deadline_s = field(
-            f"Deadline of {label}", 0.0, value=submodel.deadline_s, key=f"{key}-deadline-{name}",
+            f"Deadline of {label}",
+            0.0,
+            value=submodel.deadline_s,
+            key=f"{key}-deadline-{name}",
             placeholder="none",
-        )  # fmt: skip
+        )
     return int(priority), int(epochs), deadline_s or None
 
 

@@ -26,9 +26,13 @@ def draw() -> None:
 def _usage() -> None:
     use = frame.service().retention.disk_use()
     kinds = {
-        "Library": use.library, "Trained models": use.models, "Checkpoints": use.checkpoints,
-        "Uploads": use.uploads, "Database": use.database, "Other": use.other,
-    }  # fmt: skip
+        "Library": use.library,
+        "Trained models": use.models,
+        "Checkpoints": use.checkpoints,
+        "Uploads": use.uploads,
+        "Database": use.database,
+        "Other": use.other,
+    }
     facts = [markup.Fact(name, memory_text(size)) for name, size in kinds.items()]
     st.html(markup.section("Home folder", f"{memory_text(use.free)} free on the disk"))
     st.html(markup.strip([markup.Fact("In all", memory_text(use.home)), *facts]))
@@ -51,9 +55,15 @@ def _quotas() -> None:
     with st.form("set-quota", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="quota-person", placeholder="everybody without a quota", width=280)
         size = st.number_input(
-            "GiB", 0.0, 1e6, 0.0 if everybody is None else everybody / GIB, 1.0, key="quota-gib", width=150,
+            "GiB",
+            0.0,
+            1e6,
+            0.0 if everybody is None else everybody / GIB,
+            1.0,
+            key="quota-gib",
+            width=150,
             help="0 means no limit.",
-        )  # fmt: skip
+        )
         if st.form_submit_button("Set quota", icon=":material/check:", key="quota-set"):
             _attempt(lambda: service.people.set_quota(int(size * GIB) or None, person))
     owned = service.retention.owned()
@@ -82,8 +92,10 @@ def _retention() -> None:
         shown = st.form_submit_button("Show what would go", icon=icon, key="retention-show")
         saved = st.form_submit_button("Save", icon=":material/check:", key="retention-save")
     asked: dict[str, object] = {
-        "keep_runs_days": runs or None, "keep_checkpoints_days": checkpoints or None, "home_limit_gib": limit or None
-    }  # fmt: skip
+        "keep_runs_days": runs or None,
+        "keep_checkpoints_days": checkpoints or None,
+        "home_limit_gib": limit or None,
+    }
     if saved:
         _attempt(lambda: desk.set_retention(retention_of(asked)))
     try:

@@ -93,14 +93,16 @@ def missing(document: Mapping[str, Any], library: Sequence[FileView]) -> tuple[F
     known = {drafts.reference(file) for file in library}
     return tuple(
         Finding(
-            severity="warning", title="File not found", field=f"submodels.{part.get('name')}.{entry}",
+            severity="warning",
+            title="File not found",
+            field=f"submodels.{part.get('name')}.{entry}",
             message=f"The library has no '{drafts.short_reference(str(part[entry]))}'.",
             remedy="Drop it here, or choose another file in the form.",
         )
         for part in drafts.submodels(document)
         for entry in FILES
         if part.get(entry) and part[entry] not in known
-    )  # fmt: skip
+    )
 
 
 def _data_for(

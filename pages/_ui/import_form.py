@@ -91,9 +91,14 @@ def _wish(files: Sequence[FileView], key: str) -> dict[str, Any]:
     one, two, three = st.columns(3)
     ways: list[str] = [WORDS, *tokenizers]
     tokenizer = one.selectbox(
-        TOKENIZER, ways, None, lambda way: tokenizers.get(way, way), f"{key}-tokenizer", TOKENIZER_HELP,
+        TOKENIZER,
+        ways,
+        None,
+        lambda way: tokenizers.get(way, way),
+        f"{key}-tokenizer",
+        TOKENIZER_HELP,
         placeholder="none",
-    )  # fmt: skip
+    )
     length = two.number_input(
         LENGTH, 1, MAX_LENGTH, None, key=f"{key}-length", placeholder="the longest", help=LENGTH_HELP
     )
@@ -105,9 +110,15 @@ def _wish(files: Sequence[FileView], key: str) -> dict[str, Any]:
     one, two = st.columns(2)
     header = HEADERS[one.selectbox(FIRST_LINE, list(HEADERS), key=f"{key}-header")]
     like = two.selectbox(
-        "Read as", list(planned), None, lambda sha: planned[sha].filename, f"{key}-like", LIKE_HELP,
-        placeholder="by its own columns", disabled=not planned,
-    )  # fmt: skip
+        "Read as",
+        list(planned),
+        None,
+        lambda sha: planned[sha].filename,
+        f"{key}-like",
+        LIKE_HELP,
+        placeholder="by its own columns",
+        disabled=not planned,
+    )
     return {
         "plan": plan_form.plan(planned, key=f"{key}-plan"),
         "like": like or "",

@@ -113,10 +113,11 @@ def targets_and_loading(submodel: Mapping[str, Any], *, key: str, opened: bool =
         "Targets and loading", icon=":material/target:", expanded=opened or known != base, key=f"{key}-fold"
     ):
         values = {
-            entry: frame.segments(label, list(CHOICES[entry]), known[entry], f"{key}-{entry}",
-                                  partial(_word, entry), help=tip)
+            entry: frame.segments(
+                label, list(CHOICES[entry]), known[entry], f"{key}-{entry}", partial(_word, entry), help=tip
+            )
             for entry, (label, tip) in labels.items()
-        }  # fmt: skip
+        }
     return {entry: value for entry, value in values.items() if value != base[entry]}
 
 

@@ -32,19 +32,31 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
         one, two = st.columns([1, 2], vertical_alignment="bottom")
         devices = one.number_input("Devices", 1, MOST_DEVICES, seed.get("devices", 1), key=f"{key}-devices")
         typed = two.text_input(
-            "Limit of each device (MiB)", _text(seed.get("cap_mib")), key=f"{key}-cap", help=CAP_HELP,
-            placeholder="none", disabled=devices == 1,
-        )  # fmt: skip
+            "Limit of each device (MiB)",
+            _text(seed.get("cap_mib")),
+            key=f"{key}-cap",
+            help=CAP_HELP,
+            placeholder="none",
+            disabled=devices == 1,
+        )
         left, right = st.columns([1, 2], vertical_alignment="bottom")
         own = left.checkbox(
-            "Devices of its own", seed.get("claim", False), key=f"{key}-claim", help=CLAIM_HELP,
+            "Devices of its own",
+            seed.get("claim", False),
+            key=f"{key}-claim",
+            help=CLAIM_HELP,
             disabled=devices == 1,
-        )  # fmt: skip
+        )
         known = list(SCHEDULES).index(seed.get("schedule"))
         schedule = right.selectbox(
-            "Order of the parts of a batch", list(SCHEDULES), known, lambda one: SCHEDULES[one],
-            key=f"{key}-schedule", help=SCHEDULE_HELP, disabled=devices == 1,
-        )  # fmt: skip
+            "Order of the parts of a batch",
+            list(SCHEDULES),
+            known,
+            lambda one: SCHEDULES[one],
+            key=f"{key}-schedule",
+            help=SCHEDULE_HELP,
+            disabled=devices == 1,
+        )
     if devices == 1 and seed.get("devices") != 1:
         return None
     cap = _caps(typed)

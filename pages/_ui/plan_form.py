@@ -26,9 +26,15 @@ COLUMN, BECOMES, INPUT, MISSES, ONE_HOT = "Column", "Becomes", "Input", "A missi
 def plan(planned: Mapping[str, FileView], *, key: str) -> dict[str, Any] | None:
     """Draw the choice of a plan, and the table that changes it; returns the plan, None for none."""
     chosen = st.selectbox(
-        LABEL, list(planned), None, lambda sha: planned[sha].filename, key, HELP,
-        placeholder="the columns are read as they look", disabled=not planned,
-    )  # fmt: skip
+        LABEL,
+        list(planned),
+        None,
+        lambda sha: planned[sha].filename,
+        key,
+        HELP,
+        placeholder="the columns are read as they look",
+        disabled=not planned,
+    )
     seen = planned[chosen].preview if chosen else None
     if chosen is None or seen is None or (known := seen.notes.plan) is None:
         return None

@@ -51,9 +51,12 @@ def sequence(seed: Mapping[str, Any], *, key: str) -> dict[str, Any]:
             args = stage.get("args", {}) if stage["name"] == name else {}
             stages.append({"name": name, "args": arguments.fields(LR_STAGES[name].arguments, args, f"{own}-{name}")})
     st.button(
-        "Add an LR scheduler", key=f"{key}-add", icon=":material/add:", on_click=listed.add,
+        "Add an LR scheduler",
+        key=f"{key}-add",
+        icon=":material/add:",
+        on_click=listed.add,
         args=(key, {"name": "cosine"}),
-    )  # fmt: skip
+    )
     return {"name": SEQUENCE, "of": stages, "milestones": begins}
 
 

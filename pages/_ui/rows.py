@@ -44,9 +44,15 @@ class Answer(NamedTuple):
 
 
 def draw(
-    columns: Sequence[Column], lines: Sequence[TableLine], *, caption: str, key: str, sort: str = "",
-    descending: bool = False, ticks: bool = True,
-) -> Answer:  # fmt: skip
+    columns: Sequence[Column],
+    lines: Sequence[TableLine],
+    *,
+    caption: str,
+    key: str,
+    sort: str = "",
+    descending: bool = False,
+    ticks: bool = True,
+) -> Answer:
     """Draw the table; the first column has the labels."""
     html = table(columns, lines, caption=caption, sort=sort, descending=descending, ticks=ticks)
     data = {"html": html, "revision": zlib.crc32(html.encode()), "round": st.session_state.get(f"{key}-round", 0)}
@@ -65,9 +71,14 @@ def clear(key: str) -> None:
 
 
 def table(
-    columns: Sequence[Column], lines: Sequence[TableLine], *, caption: str, sort: str = "", descending: bool = False,
+    columns: Sequence[Column],
+    lines: Sequence[TableLine],
+    *,
+    caption: str,
+    sort: str = "",
+    descending: bool = False,
     ticks: bool = True,
-) -> str:  # fmt: skip
+) -> str:
     """The table as HTML."""
     head = "".join(_head(column, sort, descending=descending) for column in columns)
     if ticks:

@@ -47,9 +47,13 @@ def draw(_live: bool) -> bool:
         st.html(markup.empty("No run matches", "Change the search or the filters."))
         return lives
     answer = rows.draw(
-        _columns(), [_line(line) for line in found.lines], caption=caption, key=KEY, sort=query.sort,
+        _columns(),
+        [_line(line) for line in found.lines],
+        caption=caption,
+        key=KEY,
+        sort=query.sort,
         descending=query.descending,
-    )  # fmt: skip
+    )
     with bar:
         _bar(answer.ticked)
     pager.draw(found.page, found.total, query.rows, key=KEY)
@@ -79,9 +83,13 @@ def _query(choices: RunChoices) -> RunQuery:
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
         text = st.text_input("Search", key="runs-text", placeholder="run, sub-model, owner", width=200)
         states = st.multiselect(
-            "State", list(State), key="runs-states", format_func=lambda state: wording.STATES[state].label,
-            placeholder="all", width=190,
-        )  # fmt: skip
+            "State",
+            list(State),
+            key="runs-states",
+            format_func=lambda state: wording.STATES[state].label,
+            placeholder="all",
+            width=190,
+        )
         owner, device = None, ""
         if len(choices.owners) > 1:
             owner = st.selectbox(
@@ -99,9 +107,16 @@ def _query(choices: RunChoices) -> RunQuery:
     sort, descending = st.session_state.get(SORT, ("submitted", True))
     text = text.strip()
     return RunQuery(
-        text=text, everywhere=st.session_state.get(EVERYWHERE) == text, states=tuple(states), owner=owner,
-        device=device, since_s=since_s, sort=sort, descending=descending, page=pager.page_of(KEY),
-    )  # fmt: skip
+        text=text,
+        everywhere=st.session_state.get(EVERYWHERE) == text,
+        states=tuple(states),
+        owner=owner,
+        device=device,
+        since_s=since_s,
+        sort=sort,
+        descending=descending,
+        page=pager.page_of(KEY),
+    )
 
 
 def _searched(count: int, total: int, text: str) -> None:
@@ -115,10 +130,17 @@ def _searched(count: int, total: int, text: str) -> None:
 
 def _columns() -> list[rows.Column]:
     heads = {
-        "name": "Run", "state": "State", "owner": "Owner", "parts": "Sub-models",
-        "accuracy": "Test accuracy", "memory": "Peak memory", "verdict": "Verdict",
-        "device": "Device", "time": "Time", "submitted": "Submitted",
-    }  # fmt: skip
+        "name": "Run",
+        "state": "State",
+        "owner": "Owner",
+        "parts": "Sub-models",
+        "accuracy": "Test accuracy",
+        "memory": "Peak memory",
+        "verdict": "Verdict",
+        "device": "Device",
+        "time": "Time",
+        "submitted": "Submitted",
+    }
     plain, numbers = {"parts", "verdict"}, {"parts", "accuracy", "memory", "time"}
     return [rows.Column(name, label, name not in plain, name in numbers) for name, label in heads.items()]
 
@@ -131,7 +153,8 @@ def _line(line: RunLine) -> rows.TableLine:
     owners = ", ".join(map(_person, line.owners))
     way = arms.badge(run) or markup.faint(arms.way_text(run))
     return rows.TableLine(
-        run.run_id, run.name,
+        run.run_id,
+        run.name,
         (
             markup.state_badge(run.state),
             f'<span class="u-clip" title="{markup.text(owners)}">{markup.text(owners)}</span>',
@@ -145,7 +168,7 @@ def _line(line: RunLine) -> rows.TableLine:
         ),
         href=f"run?run={run.run_id}",
         badge=f'<span class="u-way">{way}</span>',
-    )  # fmt: skip
+    )
 
 
 def _person(owner: str) -> str:

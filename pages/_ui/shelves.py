@@ -19,8 +19,11 @@ SHOWN = 50
 """Rows shown at first."""
 DELETING, RENAMING = "library-deleting", "library-renaming"
 ENTRIES = {
-    "model": "Model", "train_data": "Training data", "test_data": "Test data", "start_from.file": "Starts from",
-}  # fmt: skip
+    "model": "Model",
+    "train_data": "Training data",
+    "test_data": "Test data",
+    "start_from.file": "Starts from",
+}
 AGAIN = "Figures and models of ended runs stay, but training them again needs the file."
 DESCENDING = frozenset({"size", "runs", "added", "accuracy"})
 Key = Callable[[Any], Any]
@@ -56,14 +59,23 @@ def files(held: Sequence[ShelvedFile], thing: str, *, key: str) -> None:
         st.html(markup.empty("No file matches", "Change the search or the filters."))
         return
     keys: dict[str, Key] = {
-        "name": lambda one: one.file.filename.lower(), "kind": lambda one: one.file.kind,
-        "format": lambda one: one.file.format, "size": lambda one: one.file.size_bytes,
-        "runs": lambda one: one.runs, "added": lambda one: one.file.created_at_s,
-    }  # fmt: skip
+        "name": lambda one: one.file.filename.lower(),
+        "kind": lambda one: one.file.kind,
+        "format": lambda one: one.file.format,
+        "size": lambda one: one.file.size_bytes,
+        "runs": lambda one: one.runs,
+        "added": lambda one: one.file.created_at_s,
+    }
     heads = {
-        "name": "File", "kind": "Kind", "format": "Format", "facts": "Facts", "runs": "Used by",
-        "size": "Size", "added": "Added", "sha": "SHA-256",
-    }  # fmt: skip
+        "name": "File",
+        "kind": "Kind",
+        "format": "Format",
+        "facts": "Facts",
+        "runs": "Used by",
+        "size": "Size",
+        "added": "Added",
+        "sha": "SHA-256",
+    }
     columns = [rows.Column(name, label, name in keys, name == "size") for name, label in heads.items()]
     total = memory_text(sum(one.file.size_bytes for one in shown))
     caption = f"{wording.count_text(len(shown), thing)}, {total}"
@@ -81,7 +93,7 @@ def kept(what: Literal["model", "checkpoint"], thing: str, *, key: str) -> None:
     """Draw the table of what runs have kept, with search and what can be done with the ticked one."""
     text = st.text_input(
         "Search", key=f"{key}-text", placeholder="sub-model, run", width=240, label_visibility="collapsed"
-    ).strip()  # fmt: skip
+    ).strip()
     sort, descending, most = _arrangement(key)
     asked = KeptQuery(what, text, cast("KeptSort", sort), descending, most or MOST_COUNTED)
     found = frame.service().library.kept(asked)
@@ -132,15 +144,23 @@ def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
     kinds = sorted({one.file.kind for one in held})
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"{key}-filters"):
         asked = st.text_input(
-            "Search", key=f"{key}-text", placeholder="name, format, SHA-256, run", width=280,
+            "Search",
+            key=f"{key}-text",
+            placeholder="name, format, SHA-256, run",
+            width=280,
             label_visibility="collapsed",
-        )  # fmt: skip
+        )
         kind = None
         if len(kinds) > 1:
             kind = st.selectbox(
-                "Kind", kinds, None, key=f"{key}-kind", placeholder="all kinds", width=160,
+                "Kind",
+                kinds,
+                None,
+                key=f"{key}-kind",
+                placeholder="all kinds",
+                width=160,
                 label_visibility="collapsed",
-            )  # fmt: skip
+            )
     text = asked.strip().lower()
     of_runs = frame.service().library.files_used_by(text) if text else frozenset()
 
@@ -182,9 +202,11 @@ def _line(one: ShelvedFile) -> rows.TableLine:
     if one.owners > 1:
         came = " · ".join(filter(None, (came, f"{one.owners} people have it")))
     return rows.TableLine(
-        file.sha256, file.filename,
+        file.sha256,
+        file.filename,
         (
-            markup.text(file.kind), markup.text(file.format),
+            markup.text(file.kind),
+            markup.text(file.format),
             f'<span class="u-faint u-clip" title="{markup.text(facts)}">{markup.text(facts)}</span>',
             markup.text(", ".join(users)) or markup.faint("-"),
             memory_text(file.size_bytes),
@@ -192,7 +214,7 @@ def _line(one: ShelvedFile) -> rows.TableLine:
             markup.mono(file.sha256[:SHA_LENGTH]),
         ),
         badge=f'<span class="u-more u-faint">{markup.text(came)}</span>' if came else "",
-    )  # fmt: skip
+    )
 
 
 def _kept_key(one: KeptModel) -> str:
@@ -229,9 +251,11 @@ def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
     one = chosen[0] if len(chosen) == 1 else None
     icon = ":material/account_tree:"
     if signed_in.may("save_draft") and st.button(
-        "Use in a new hybrid", key=f"{key}-use", icon=icon,
+        "Use in a new hybrid",
+        key=f"{key}-use",
+        icon=icon,
         disabled=one is None or one.file.kind == "tokenizer",
-    ):  # fmt: skip
+    ):
         starts.with_file(chosen[0])
     if st.button("Rename…", key=f"{key}-rename", icon=":material/edit:", disabled=one is None):
         st.session_state[RENAMING] = (key, chosen[0].file.sha256)

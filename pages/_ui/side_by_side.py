@@ -78,9 +78,13 @@ def choose(runs: Sequence[RunView], total: int) -> None:
     named |= {f"{run.run_id}/{part.name}": f"{run.name} / {part.name}" for run in runs for part in run.submodels}
     with st.container(horizontal=True, vertical_alignment="bottom", key="choose-sides"):
         chosen = st.multiselect(
-            "Side by side: two to six runs, sub-models or baselines", list(named), key="sides", max_selections=MOST,
-            format_func=lambda ref: wording.plain(named[ref]), placeholder="Search by name",
-        )  # fmt: skip
+            "Side by side: two to six runs, sub-models or baselines",
+            list(named),
+            key="sides",
+            max_selections=MOST,
+            format_func=lambda ref: wording.plain(named[ref]),
+            placeholder="Search by name",
+        )
         few = len(chosen) < FEWEST
         if st.button("Compare", key="compare-sides", icon=":material/balance:", type="primary", disabled=few):
             st.query_params[REFS] = ",".join(chosen)

@@ -36,9 +36,12 @@ def split(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     with st.expander("Split: train it in parts", icon=":material/call_split:", expanded=bool(seed)):
         st.html(markup.small(HELP))
         typed = st.text_input(
-            "Cut behind these layers, separated by commas", ", ".join(seed.get("at", ())), key=f"{key}-at",
-            help=AT_HELP, placeholder="nothing: in one piece",
-        )  # fmt: skip
+            "Cut behind these layers, separated by commas",
+            ", ".join(seed.get("at", ())),
+            key=f"{key}-at",
+            help=AT_HELP,
+            placeholder="nothing: in one piece",
+        )
         one, two, three = st.columns([2, 1, 1], vertical_alignment="bottom")
         with one:
             known = seed.get("labels", usual.labels)
@@ -46,13 +49,22 @@ def split(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
                 "Parts behind a cut learn from", list(LABELS), known, f"{key}-labels", lambda one: LABELS[one]
             )
         rate = two.number_input(
-            "Rate for codes", 0.001, 10_000.0, float(seed.get("code_rate", usual.code_rate)), format="%g",
-            key=f"{key}-rate", help=RATE_HELP,
-        )  # fmt: skip
+            "Rate for codes",
+            0.001,
+            10_000.0,
+            float(seed.get("code_rate", usual.code_rate)),
+            format="%g",
+            key=f"{key}-rate",
+            help=RATE_HELP,
+        )
         recovery = three.number_input(
-            "Recovery epochs", 0, 1_000_000, seed.get("recovery_epochs", usual.recovery_epochs),
-            key=f"{key}-recovery", help="Of the joined network, with a tenth of the learning rate.",
-        )  # fmt: skip
+            "Recovery epochs",
+            0,
+            1_000_000,
+            seed.get("recovery_epochs", usual.recovery_epochs),
+            key=f"{key}-recovery",
+            help="Of the joined network, with a tenth of the learning rate.",
+        )
     at = [name.strip() for name in typed.split(",") if name.strip()]
     drawn = {"labels": chosen, "code_rate": rate, "recovery_epochs": recovery}
     said = {entry: value for entry, value in drawn.items() if entry in seed or value != getattr(usual, entry)}

@@ -77,25 +77,38 @@ def submodel_form(
     with left:
         trained_on = _file(data, file_pick.current(f"{key}-train", submodel.get("train_data")))
         model = file_pick.pick(
-            "Model", models, submodel.get("model"), uploads.MODEL_SUFFIXES, key=f"{key}-model",
+            "Model",
+            models,
+            submodel.get("model"),
+            uploads.MODEL_SUFFIXES,
+            key=f"{key}-model",
             why_not=lambda file: "" if trained_on is None else fit.why_no_data(file, trained_on),
-        )  # fmt: skip
+        )
         chosen = _file(models, model)
         said("model")
     with middle:
         known = submodel.get("train_data")
         train = file_pick.pick(
-            "Training data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-train",
+            "Training data",
+            data,
+            known,
+            uploads.DATA_SUFFIXES,
+            key=f"{key}-train",
             why_not=lambda file: fit.why_no_data(chosen, file),
-        )  # fmt: skip
+        )
         whole = _file(data, train)
         said("train_data")
     with right:
         known = submodel.get("test_data")
         test = file_pick.pick(
-            "Test data", data, known, uploads.DATA_SUFFIXES, key=f"{key}-test", nothing="none",
+            "Test data",
+            data,
+            known,
+            uploads.DATA_SUFFIXES,
+            key=f"{key}-test",
+            nothing="none",
             why_not=lambda file: fit.why_no_test(whole, file),
-        )  # fmt: skip
+        )
         said("test_data")
         if whole is not None and not test:
             parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
@@ -215,9 +228,16 @@ def _name_and_order(
         )
     due_s, column = submodel.get("deadline_s"), three if ranked else two
     due_min = column.number_input(
-        "Deadline (min)", 0.0, None, due_s and due_s / 60, 10.0, "%g", f"{key}-deadline", DEADLINE_HELP,
+        "Deadline (min)",
+        0.0,
+        None,
+        due_s and due_s / 60,
+        10.0,
+        "%g",
+        f"{key}-deadline",
+        DEADLINE_HELP,
         placeholder="none",
-    )  # fmt: skip
+    )
     return values | {"deadline_s": due_min * 60 if due_min else None}
 
 
@@ -280,9 +300,12 @@ def _of_weights(seed: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Draw how names in a file of weights meet those of the network; returns the entries that say more than nothing."""
     one, two = st.columns(2, vertical_alignment="bottom")
     entry = one.text_input(
-        "Entry with the weights", seed.get("entry") or "", key=f"{key}-entry", placeholder="found by itself",
+        "Entry with the weights",
+        seed.get("entry") or "",
+        key=f"{key}-entry",
+        placeholder="found by itself",
         help=ENTRY_HELP,
-    )  # fmt: skip
+    )
     known = seed.get("names") == BY_SHAPE
     by_shape = two.checkbox("Match weights by order and shape", known, key=f"{key}-names", help=BY_SHAPE_HELP)
     return ({"names": BY_SHAPE} if by_shape else {}) | ({"entry": entry.strip()} if entry.strip() else {})

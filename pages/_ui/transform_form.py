@@ -35,13 +35,24 @@ def transforms(
         values = [_row(seed, at, inputs, f"{key}-{number}", key) for at, (number, seed) in enumerate(rows)]
         with st.container(horizontal=True, vertical_alignment="bottom"):
             st.selectbox(
-                "Add a transform", list(TRANSFORMS), None, _title, f"{key}-new", placeholder="choose one",
-                on_change=_add, args=(key,), width=320,
-            )  # fmt: skip
+                "Add a transform",
+                list(TRANSFORMS),
+                None,
+                _title,
+                f"{key}-new",
+                placeholder="choose one",
+                on_change=_add,
+                args=(key,),
+                width=320,
+            )
             st.button(
-                "CIFAR: crop, flip, normalise", key=f"{key}-cifar", icon=":material/photo_library:",
-                help=CIFAR_HELP, on_click=listed.add, args=(key, *CIFAR),
-            )  # fmt: skip
+                "CIFAR: crop, flip, normalise",
+                key=f"{key}-cifar",
+                icon=":material/photo_library:",
+                help=CIFAR_HELP,
+                on_click=listed.add,
+                args=(key, *CIFAR),
+            )
     return values
 
 

@@ -96,14 +96,18 @@ def _runs() -> list[RunView]:
         replace(fake_arms.hybrid(), name="hybrid of three", **since(90), ended_at_s=now_s - 5300),
         replace(fake_arms.baseline("concurrent"), **since(80), ended_at_s=now_s - 4700),
         replace(fake_arms.baseline("sequential"), **since(80), ended_at_s=now_s - 4600),
-    ]  # fmt: skip
+    ]
     return [
-        live, replace(_many(), **since(3)),
+        live,
+        replace(_many(), **since(3)),
         replace(waits, run_id="r-waits-1", name=LONG, **since(2)),
         replace(fake_views.queued(), run_id="r-waits-2", name="second", device="cuda:7", **since(1.5)),
         replace(fake_views.queued(), run_id="r-waits-3", name="small one", device="cuda:7", **since(1)),
-        ended, failed, lost, *compared,
-    ]  # fmt: skip
+        ended,
+        failed,
+        lost,
+        *compared,
+    ]
 
 
 def _many() -> RunView:
@@ -121,9 +125,15 @@ def _many() -> RunView:
         for at in range(40)
     )
     return run(
-        MANY, State.RUNNING, tuple(parts), name=LONG, heartbeat_age_s=BEAT_S, events=events,
-        now_reason=f"{CROWD[0]} has been in line longest; one epoch each.", breakdown=fake_arms.breakdown(CROWD),
-    )  # fmt: skip
+        MANY,
+        State.RUNNING,
+        tuple(parts),
+        name=LONG,
+        heartbeat_age_s=BEAT_S,
+        events=events,
+        now_reason=f"{CROWD[0]} has been in line longest; one epoch each.",
+        breakdown=fake_arms.breakdown(CROWD),
+    )
 
 
 def _certified(part: SubModelView, holds: bool) -> SubModelView:
@@ -132,10 +142,15 @@ def _certified(part: SubModelView, holds: bool) -> SubModelView:
     )
     compared = (CertificateCheck(what="weights", outcome="equal", text="All 9 tensors."), outputs)
     made = Certificate(
-        submodel=part.name, model=f"{part.name}.pt2", made_at_s=time.time() - 100, holds=holds, state_sha256="ab" * 32,
-        compared=compared, versions={"torch": "2.13", "python": "3.11"},
+        submodel=part.name,
+        model=f"{part.name}.pt2",
+        made_at_s=time.time() - 100,
+        holds=holds,
+        state_sha256="ab" * 32,
+        compared=compared,
+        versions={"torch": "2.13", "python": "3.11"},
         snippet=f"net = torch.export.load('{part.name}.pt2').module()",
-    )  # fmt: skip
+    )
     return replace(part, certificate=made)
 
 
@@ -148,9 +163,18 @@ def _old(count: int) -> list[RunView]:
         part = replace(submodel(0, name[:24], 1, State.COMPLETED), artifact=None, state_sha256=None)
         ended_at_s = now_s - 7200 - 400 * at
         found.append(
-            run(f"r-old-{at}", State.COMPLETED, (part,), name=f"{name} {at}"[-60:], created_at_s=ended_at_s - 60,
-                started_at_s=ended_at_s - 59, ended_at_s=ended_at_s, heartbeat_age_s=None, events=())
-        )  # fmt: skip
+            run(
+                f"r-old-{at}",
+                State.COMPLETED,
+                (part,),
+                name=f"{name} {at}"[-60:],
+                created_at_s=ended_at_s - 60,
+                started_at_s=ended_at_s - 59,
+                ended_at_s=ended_at_s,
+                heartbeat_age_s=None,
+                events=(),
+            )
+        )
     return found
 
 
@@ -167,9 +191,16 @@ def _samples(seeded: Seeded) -> None:
     with seeded.store._database.write() as session:
         session.add_all(
             DeviceSampleRow(
-                at_s=now_s - 2 * at, device="cpu", total_bytes=8 * GIB, own_bytes=(400 + at % 60) * MIB,
-                free_bytes=5 * GIB, utilisation=0.35 + 0.3 * (at % 23) / 23, temperature_c=None, power_w=None,
-                load=1.4, others=[{"pid": 17, "user": "ben", "name": "python", "size_bytes": 700 * MIB}],
+                at_s=now_s - 2 * at,
+                device="cpu",
+                total_bytes=8 * GIB,
+                own_bytes=(400 + at % 60) * MIB,
+                free_bytes=5 * GIB,
+                utilisation=0.35 + 0.3 * (at % 23) / 23,
+                temperature_c=None,
+                power_w=None,
+                load=1.4,
+                others=[{"pid": 17, "user": "ben", "name": "python", "size_bytes": 700 * MIB}],
             )
             for at in range(2, 300)
-        )  # fmt: skip
+        )

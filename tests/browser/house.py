@@ -100,9 +100,14 @@ class House:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(document)
         self.service.store.library.add_file(
-            sha256=sha256, kind="model", filename=filename, format="layers", size_bytes=len(document), facts={},
+            sha256=sha256,
+            kind="model",
+            filename=filename,
+            format="layers",
+            size_bytes=len(document),
+            facts={},
             owner=person,
-        )  # fmt: skip
+        )
         return sha256
 
 

@@ -40,8 +40,12 @@ MOST_BYTES, COMMON_COLOURS = 400_000, 160
 """A larger picture gets a palette: the repository keeps every version. So many of its colours are the most common."""
 NO_TOOLS = ".modebar-container { display: none !important; }"
 ADA = "ada@example.org"
-PEOPLE = {"grace@example.org": Role.OPERATOR, "alan@example.org": Role.SUBMITTER, "barbara@example.org": Role.SUBMITTER,
-          "edsger@example.org": Role.VIEWER}  # fmt: skip
+PEOPLE = {
+    "grace@example.org": Role.OPERATOR,
+    "alan@example.org": Role.SUBMITTER,
+    "barbara@example.org": Role.SUBMITTER,
+    "edsger@example.org": Role.VIEWER,
+}
 TEAMS = {"alan@example.org": "vision", "barbara@example.org": "language"}
 
 

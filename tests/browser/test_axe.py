@@ -30,11 +30,18 @@ def live(server: Server) -> Iterator[dict[str, str]]:
     )
     ended, running = service.runs.submit(short), service.runs.submit(endless)
     yield {
-        "now": "", "queue": "queue", "submit": "submit", "build": "build", "library": "library", "runs": "run",
-        "live run": f"run?run={running}", "ended run": f"run?run={ended}",
-        "compare": "compare", "comparison": f"compare?run={ended}",
+        "now": "",
+        "queue": "queue",
+        "submit": "submit",
+        "build": "build",
+        "library": "library",
+        "runs": "run",
+        "live run": f"run?run={running}",
+        "ended run": f"run?run={ended}",
+        "compare": "compare",
+        "comparison": f"compare?run={ended}",
         "side by side": f"compare?runs={ended},{ended}/{part.name}",
-    }  # fmt: skip
+    }
     service.runs.discard(running)
     service.close()
 

@@ -44,21 +44,32 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
     first, *others = train.submodels
     checked = CertificateCheck(what="weights", outcome="differs", text=ALL)
     untrue = Certificate(
-        submodel=first.name, model="m.pt2", made_at_s=0.0, holds=False, compared=(checked,), state_sha256="ab" * 32,
-        snippet=ALL, versions={"torch": ALL},
-    )  # fmt: skip
+        submodel=first.name,
+        model="m.pt2",
+        made_at_s=0.0,
+        holds=False,
+        compared=(checked,),
+        state_sha256="ab" * 32,
+        snippet=ALL,
+        versions={"torch": ALL},
+    )
     train = replace(train, submodels=(replace(first, certificate=untrue), *others))
     home.log("r-live").parent.mkdir(parents=True, exist_ok=True)
     home.log("r-live").write_text("\n".join(map(visible, NAMES)), encoding="utf-8")
     # A beat in the future stays fresh, however long the pages take.
     seeded.listed = [
-        replace(train, name=FIRST[0], now_reason=ALL, heartbeat_age_s=-600.0,
-                events=tuple(replace(event, message=ALL, code="", fields={}) for event in train.events)),
+        replace(
+            train,
+            name=FIRST[0],
+            now_reason=ALL,
+            heartbeat_age_s=-600.0,
+            events=tuple(replace(event, message=ALL, code="", fields={}) for event in train.events),
+        ),
         replace(fake_views.interrupted(), name=FIRST[1], **hurt),
         replace(fake_views.failed(), name=FIRST[2], **hurt),
         replace(fake_arms.hybrid(), name=FIRST[3], memory_notes=(ALL,)),
         replace(fake_arms.baseline("concurrent"), name=FIRST[4]),
-    ]  # fmt: skip
+    ]
     short = ALL[:140]
     seeded.held = [
         replace(fake_views.library()[0], filename=f"{short}.pt2", facts={"parameters": 1, "optimizer": ALL}),

@@ -38,8 +38,15 @@ def served(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server
     names = ["lenet", "erin_transformer_small_24", LONG, *(f"net{place}" for place in range(11))]
     parts = [replace(submodel(at, name, 3, State.RUNNING), holds_device=at == 1) for at, name in enumerate(names)]
     parts[0] = submodel(0, "lenet", 10, State.COMPLETED)
-    many = run("r-many", State.RUNNING, tuple(parts), name=LONG, now_reason=f"{names[1]} is next.",
-               created_at_s=time.time() - 1000, **FRESH)  # fmt: skip
+    many = run(
+        "r-many",
+        State.RUNNING,
+        tuple(parts),
+        name=LONG,
+        now_reason=f"{names[1]} is next.",
+        created_at_s=time.time() - 1000,
+        **FRESH,
+    )
     seeded.listed = [many, replace(mid_flight(), fingerprint=FINGERPRINT, **FRESH)]  # type: ignore[arg-type]
     seeded.close()
     service = Service.open(home)

@@ -36,10 +36,19 @@ def submit(house: House, visitor: Visitor, person: Actor) -> str:
     answers = visitor.send(f"data-{net.name}.npz", data.getvalue())
     assert [status for status, _ in answers] == [201, 204, 200]
     model = house.keep_model(person.id, f"net-{net.name}.json", net.layers, net.seed)
-    hyperparameters = {"epochs": net.epochs, "batch_size": BATCH, "learning_rate": 0.01, "seed": net.seed,
-                       "optimizer": "adam"}  # fmt: skip
-    part = {"name": net.name, "model": f"sha256:{model}", "train_data": f"sha256:{answers[-1][1]['sha256']}",
-            "hyperparameters": hyperparameters}  # fmt: skip
+    hyperparameters = {
+        "epochs": net.epochs,
+        "batch_size": BATCH,
+        "learning_rate": 0.01,
+        "seed": net.seed,
+        "optimizer": "adam",
+    }
+    part = {
+        "name": net.name,
+        "model": f"sha256:{model}",
+        "train_data": f"sha256:{answers[-1][1]['sha256']}",
+        "hyperparameters": hyperparameters,
+    }
     draft = {"name": net.name, "hybrid": "shared", "device": "auto", "submodels": [part]}
     visitor.open(f"?draft={house.acting(person).library.save_draft(draft)}", "Submit a network")
     visitor.page.get_by_role("button", name="Submit", exact=True).click(timeout=60_000)
@@ -82,8 +91,12 @@ def test_two_people_in_two_browsers_share_a_worker_and_see_only_their_own(house:
             expect(me.page.get_by_role("tabpanel").last).to_be_attached()
         me.go("Now", NETS[person].name)
         me.go("Library", f"data-{NETS[person].name}.npz")
-        for path in (f"models/RUN/{NETS[person].name}", f"checkpoints/RUN/{NETS[person].name}", "runs/RUN.json",
-                     "specs/RUN.json"):  # fmt: skip
+        for path in (
+            f"models/RUN/{NETS[person].name}",
+            f"checkpoints/RUN/{NETS[person].name}",
+            "runs/RUN.json",
+            "specs/RUN.json",
+        ):
             mine = me.ask("GET", f"files/{path.replace('RUN', run_id)}")
             assert mine.status == 200, path
             me.told.append(mine.body())

@@ -73,9 +73,14 @@ class Vit(nn.Module):
 
 def autoencoder() -> nn.Module:
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 64), nn.Sigmoid(),
+        nn.Flatten(),
+        nn.Linear(64, 16),
+        nn.Tanh(),
+        nn.Dropout(0.1),
+        nn.Linear(16, 64),
+        nn.Sigmoid(),
         nn.Unflatten(1, (1, 8, 8)),
-    )  # fmt: skip
+    )
 
 
 def transformer() -> nn.Module:
@@ -174,20 +179,37 @@ def resnet_layers(blocks: tuple[int, ...], width: int, classes: int) -> list[Any
 
 
 LENET_LAYERS = [
-    ["Sequential", [
-        conv(in_channels=1, out_channels=6, kernel_size=5), ["BatchNorm2d", {"num_features": 6}], ["ReLU"],
-        ["MaxPool2d", {"kernel_size": 2}],
-        conv(in_channels=6, out_channels=16, kernel_size=5), ["BatchNorm2d", {"num_features": 16}], ["ReLU"],
-        ["MaxPool2d", {"kernel_size": 2}],
-    ]],
-    ["Flatten"], ["Linear", {"in_features": 256, "out_features": 120}], ["ReLU"],
-    ["Linear", {"in_features": 120, "out_features": 84}], ["ReLU"], ["Linear", {"in_features": 84, "out_features": 10}],
-]  # fmt: skip
+    [
+        "Sequential",
+        [
+            conv(in_channels=1, out_channels=6, kernel_size=5),
+            ["BatchNorm2d", {"num_features": 6}],
+            ["ReLU"],
+            ["MaxPool2d", {"kernel_size": 2}],
+            conv(in_channels=6, out_channels=16, kernel_size=5),
+            ["BatchNorm2d", {"num_features": 16}],
+            ["ReLU"],
+            ["MaxPool2d", {"kernel_size": 2}],
+        ],
+    ],
+    ["Flatten"],
+    ["Linear", {"in_features": 256, "out_features": 120}],
+    ["ReLU"],
+    ["Linear", {"in_features": 120, "out_features": 84}],
+    ["ReLU"],
+    ["Linear", {"in_features": 84, "out_features": 10}],
+]
 BERT = {
-    "model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, "hidden_size": 16,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16,
+    "model_type": "bert",
+    "architectures": ["BertForSequenceClassification"],
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 16,
     "num_labels": 3,
-}  # fmt: skip
+}
 
 
 def bert() -> nn.Module:
@@ -275,14 +297,28 @@ CASES: Mapping[str, Case] = {
     "lenet": _paper("lenet", (1, 28, 28), 10, {}, layers=LENET_LAYERS),
     "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}, layers=resnet_layers((2, 2, 2, 2), 4, 10)),
     "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}, layers=resnet_layers((3, 4, 6, 3), 4, 100)),
-    "vgg16_cbam": _paper("vgg16_cbam", (3, 32, 32), 10, {"width": 4, "hidden": 16, "reduction": 4},
+    "vgg16_cbam": _paper(
+        "vgg16_cbam",
+        (3, 32, 32),
+        10,
+        {"width": 4, "hidden": 16, "reduction": 4},
         no_list="no block of a list multiplies two tensors or uses a layer twice, as CBAM's attention does",
     ),
     "transformer_lm": _paper(
-        "transformer_lm", (12,), 50, {"vocabulary": 50, "model_size": 16, "hidden": 16}, below=50, dense=True,
+        "transformer_lm",
+        (12,),
+        50,
+        {"vocabulary": 50, "model_size": 16, "hidden": 16},
+        below=50,
+        dense=True,
         no_list="no block of a list hides later words from attention, or adds waves for positions",
     ),
-    "xlm_roberta": _paper("xlm_roberta", (12,), 2, {"vocabulary": 50, "model_size": 16, "hidden": 32}, below=50,
+    "xlm_roberta": _paper(
+        "xlm_roberta",
+        (12,),
+        2,
+        {"vocabulary": 50, "model_size": 16, "hidden": 32},
+        below=50,
         no_list=PADDING,
     ),
     "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20, layers=LSTM_LAYERS),
@@ -291,19 +327,42 @@ CASES: Mapping[str, Case] = {
     "transformer": Case("Transformer encoder of torch.nn", transformer, (9,), 3, below=20, layers=TRANSFORMER_LAYERS),
     "autoencoder": Case("Autoencoder", autoencoder, (1, 8, 8), 0, layers=AUTOENCODER_LAYERS),
     "bert": Case(
-        "BERT (transformers)", bert, (12,), 3, below=50, config=BERT, no_list=PADDING,
+        "BERT (transformers)",
+        bert,
+        (12,),
+        3,
+        below=50,
+        config=BERT,
+        no_list=PADDING,
         architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
     ),
     "encoder_decoder": Case(
-        "Encoder and decoder, two inputs", EncoderDecoder, (9,), 20, below=20, dense=True, names=("src", "tgt"),
+        "Encoder and decoder, two inputs",
+        EncoderDecoder,
+        (9,),
+        20,
+        below=20,
+        dense=True,
+        names=("src", "tgt"),
         no_list=SEVERAL,
     ),
     "auxiliary": Case(
-        "Auxiliary head in training", Auxiliary, (1, 8, 8), 3, outputs=("logits", "aux"), auxiliary={"aux": 0.4},
+        "Auxiliary head in training",
+        Auxiliary,
+        (1, 8, 8),
+        3,
+        outputs=("logits", "aux"),
+        auxiliary={"aux": 0.4},
         no_list=SEVERAL,
     ),
     "stochastic_depth": Case("Stochastic depth", StochasticDepth, (1, 8, 8), 3, no_list=SEVERAL),
     "vae": Case(
-        "VAE with its own loss", Vae, (1, 8, 8), 0, outputs=("images", "loss"), own_loss=True, no_list=SEVERAL,
+        "VAE with its own loss",
+        Vae,
+        (1, 8, 8),
+        0,
+        outputs=("images", "loss"),
+        own_loss=True,
+        no_list=SEVERAL,
     ),
-}  # fmt: skip
+}

@@ -133,9 +133,15 @@ def trained_in_hybrid(case: Case, definition: Definition, folder: Path) -> tuple
     with one.world():
         probes = one.probe()
     separated = separate(
-        "one", definition, host_copy(one.module.state_dict()), figures=figures, folder=folder / "separated",
-        spec={"submodels": [one.spec.model_dump(exclude_none=True)]}, probes=probes, facts=train.facts,
-    )  # fmt: skip
+        "one",
+        definition,
+        host_copy(one.module.state_dict()),
+        figures=figures,
+        folder=folder / "separated",
+        spec={"submodels": [one.spec.model_dump(exclude_none=True)]},
+        probes=probes,
+        facts=train.facts,
+    )
     save_file(test.entries, folder / "test.safetensors")
     spec = one.spec.model_copy(update={"architecture": definition.architecture})
     _require_certificate(spec, separated, definition, folder / "test.safetensors", train.facts)
@@ -152,10 +158,17 @@ def _require_certificate(
 ) -> None:
     """Every bit that the certificate compares is equal: weights, names and shapes, outputs, answers of load.py."""
     job = CertifyJob(
-        archive=separated.archive, scratch=separated.archive.parent, submodel=spec, upload=definition.path,
-        model=separated.model_path.name, state_sha256=separated.state_sha256,
-        probes=probes_path(data.parent / "separated", "one"), put_in=True, data=data, facts=facts,
-    )  # fmt: skip
+        archive=separated.archive,
+        scratch=separated.archive.parent,
+        submodel=spec,
+        upload=definition.path,
+        model=separated.model_path.name,
+        state_sha256=separated.state_sha256,
+        probes=probes_path(data.parent / "separated", "one"),
+        put_in=True,
+        data=data,
+        facts=facts,
+    )
     report = certify(job)
     assert report.certificate is not None, report.findings
     assert [one.outcome for one in report.certificate.compared] == ["equal"] * (
@@ -187,10 +200,14 @@ def submodel(
 
 def hyperparameters(case: Case) -> dict[str, object]:
     return {
-        "epochs": EPOCHS, "batch_size": BATCH_SIZE, "drop_last": True, "seed": SEED, "optimizer": "adam",
+        "epochs": EPOCHS,
+        "batch_size": BATCH_SIZE,
+        "drop_last": True,
+        "seed": SEED,
+        "optimizer": "adam",
         "learning_rate": 0.01,
         "criterion": "none" if case.own_loss else "cross_entropy" if case.classes else "mse",
-    }  # fmt: skip
+    }
 
 
 def trained_alone(case: Case, module: nn.Module) -> list[list[float]]:

@@ -9,9 +9,14 @@ from tests.contract.format_networks import Case
 
 def backbone() -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 6),
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 6),
         nn.BatchNorm1d(6),
-    )  # fmt: skip
+    )
 
 
 class Siamese(nn.Module):

@@ -59,15 +59,17 @@ def asked(**wish: Any) -> ImportOptions:
     return ImportOptions(table=TableImportOptions(**wish))
 
 
-PLAN = parse_plan({
-    "columns": [
-        {"kind": "number", "name": "age", "input": "real"},
-        {"kind": "number", "name": "income", "missing": "flag", "input": "real"},
-        {"kind": "category", "name": "job", "missing": "own", "input": "job"},
-        {"kind": "category", "name": "label"},
-    ],
-    "target": "label",
-})  # fmt: skip
+PLAN = parse_plan(
+    {
+        "columns": [
+            {"kind": "number", "name": "age", "input": "real"},
+            {"kind": "number", "name": "income", "missing": "flag", "input": "real"},
+            {"kind": "category", "name": "job", "missing": "own", "input": "job"},
+            {"kind": "category", "name": "label"},
+        ],
+        "target": "label",
+    }
+)
 SENTENCES_CSV = "sentence,label\n" + "".join(f"{one},{at}\n" for one, at in zip(SENTENCES, LABELS, strict=True))
 SST = "".join(f"{one}\t{at}\n" for one, at in zip(SENTENCES, LABELS, strict=True))
 PICTURES = [{"bytes": made.picture(one), "path": "1.png"} for one in made.pixels(4)]
@@ -81,14 +83,23 @@ TABLES = (
     DataFile("TSV without a line of names (SST-2)", "sst2.tsv", text(SST), asked(tokenizer="words", length=12)),
     DataFile("CSV with a typing error", "typo.csv", text("a,label\n1,0\n2,1\n3x,0\n")),
     DataFile("CSV with decimal commas", "comma.csv", text("a;label\n1,5;0\n2,5;1\n")),
-    DataFile("JSONL with text", "reviews.jsonl", jsonl(text=SENTENCES, label=LABELS),
-             asked(tokenizer="words", mask=True)),
+    DataFile(
+        "JSONL with text", "reviews.jsonl", jsonl(text=SENTENCES, label=LABELS), asked(tokenizer="words", mask=True)
+    ),
     DataFile("JSONL with ids of tokens", "ids.jsonl", jsonl(input_ids=IDS, label=[0, 1, 0, 1])),
-    DataFile("Parquet with text", "reviews.parquet", with_tokenizer(table(text=SENTENCES, label=LABELS)),
-             asked(tokenizer=TOKENIZER, length=20)),
+    DataFile(
+        "Parquet with text",
+        "reviews.parquet",
+        with_tokenizer(table(text=SENTENCES, label=LABELS)),
+        asked(tokenizer=TOKENIZER, length=20),
+    ),
     DataFile("Parquet with lists of tokens", "ids.parquet", table(input_ids=IDS, label=[0, 1, 0, 1])),
     DataFile("Parquet with images (`datasets`)", "images.parquet", table(image=PICTURES, label=[0, 1, 0, 1])),
     DataFile("plain text", "book.txt", text("\n".join(SENTENCES)), asked(length=16)),
-    DataFile("JSONL of documents", "documents.jsonl", jsonl(text=SENTENCES, id=LABELS),
-             asked(text_columns=("text",), stream=True, length=16)),
-)  # fmt: skip
+    DataFile(
+        "JSONL of documents",
+        "documents.jsonl",
+        jsonl(text=SENTENCES, id=LABELS),
+        asked(text_columns=("text",), stream=True, length=16),
+    ),
+)

@@ -68,10 +68,24 @@ def section(name: str, choice: TransformChoice) -> str:
     rows = [f"| `{one.name}` | {one.takes} | {default(one)} |" for one in choice.arguments]
     draws = [f"- `{call}`: {use}" for call, use in choice.draws] or ["- nothing"]
     graph = " It reads a value of the device, so no CUDA graph is recorded." if transform.reads_values else ""
-    return "\n".join([
-        f"## {name}", "", f"{choice.help} Source: {choice.source}. Runs {when}.{graph}", "",
-        "| argument | takes | default |", "|---|---|---|", *rows, "", choice.does, "", "Draws:", "", *draws, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"## {name}",
+            "",
+            f"{choice.help} Source: {choice.source}. Runs {when}.{graph}",
+            "",
+            "| argument | takes | default |",
+            "|---|---|---|",
+            *rows,
+            "",
+            choice.does,
+            "",
+            "Draws:",
+            "",
+            *draws,
+            "",
+        ]
+    )
 
 
 def default(argument: Argument) -> str:

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.gpu
 
 def batches(device: torch.device, count: int = 6) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
-    return [(torch.randn(16, 1, 28, 28, generator=generator).to(device), (torch.arange(16) % 10).to(device))
-            for _ in range(count)]  # fmt: skip
+    return [
+        (torch.randn(16, 1, 28, 28, generator=generator).to(device), (torch.arange(16) % 10).to(device))
+        for _ in range(count)
+    ]
 
 
 def network(device: torch.device | None = None) -> nn.Module:
@@ -29,8 +31,10 @@ def network(device: torch.device | None = None) -> nn.Module:
 
 def piped(parts: list[nn.Module], data: list[tuple[Tensor, Tensor]]) -> list[float]:
     pipeline = PipeDream(parts, [SGD(part.parameters(), lr=0.05) for part in parts])
-    given = ((inputs, lambda output, targets=targets: cross_entropy(output, targets.to(output.device)))
-             for inputs, targets in data)  # fmt: skip
+    given = (
+        (inputs, lambda output, targets=targets: cross_entropy(output, targets.to(output.device)))
+        for inputs, targets in data
+    )
     return [one.loss.item() for one in pipeline.train(given, len(data))]
 
 

@@ -61,10 +61,13 @@ def test_two_of_them_are_never_there_together(cuda: torch.device) -> None:
 
 
 EXACT = [
-    [{"name": "checkpointing"}], [{"name": "offload"}], [{"name": "offload", "budget_mib": 0.5, "ahead": 3}],
+    [{"name": "checkpointing"}],
+    [{"name": "offload"}],
+    [{"name": "offload", "budget_mib": 0.5, "ahead": 3}],
     [{"name": "compression"}, {"name": "offload", "ahead": 0}, {"name": "checkpointing"}],
-    [{"name": "compression"}], [{"name": "dropit", "keep": 1.0}],
-]  # fmt: skip
+    [{"name": "compression"}],
+    [{"name": "dropit", "keep": 1.0}],
+]
 
 
 @pytest.mark.parametrize("asked", EXACT)

@@ -23,20 +23,45 @@ def card(name: str) -> DeviceCard:
     """A device of this name, with somebody else's process."""
     other = OtherProcess(pid=7, user=f"u{name}", name=f"python{name}", size_bytes=1)
     return DeviceCard(
-        name=f"cuda:0{name}", type="cuda", kind="H100", state="ready", total_bytes=10, own_bytes=1,
-        free_bytes=5, others=(other,),
-    )  # fmt: skip
+        name=f"cuda:0{name}",
+        type="cuda",
+        kind="H100",
+        state="ready",
+        total_bytes=10,
+        own_bytes=1,
+        free_bytes=5,
+        others=(other,),
+    )
 
 
 def hybrid(name: str) -> ListedHybrid:
     member = HybridMember(
-        run_id="r-1", run_name="demo", name="lenet", shown="lenet", number=0, owner=f"ada{name}", state=State.RUNNING,
-        steps_done=1, steps_total=2, holds_device=True, ends_in_s=None, leaving=f"asked{name}",
-    )  # fmt: skip
+        run_id="r-1",
+        run_name="demo",
+        name="lenet",
+        shown="lenet",
+        number=0,
+        owner=f"ada{name}",
+        state=State.RUNNING,
+        steps_done=1,
+        steps_total=2,
+        holds_device=True,
+        ends_in_s=None,
+        leaving=f"asked{name}",
+    )
     listed = ListedHybrid(
-        hybrid_id="h-1", shared=False, mode="hybrid", device="cpu", policy="fcfs", now_reason="its turn", since_s=None,
-        memory_bytes=1, peak_memory_bytes=2, heartbeat_age_s=0.0, members=(member,),
-    )  # fmt: skip
+        hybrid_id="h-1",
+        shared=False,
+        mode="hybrid",
+        device="cpu",
+        policy="fcfs",
+        now_reason="its turn",
+        since_s=None,
+        memory_bytes=1,
+        peak_memory_bytes=2,
+        heartbeat_age_s=0.0,
+        members=(member,),
+    )
     return poisoned(listed, name)  # type: ignore[no-any-return]
 
 
@@ -46,9 +71,16 @@ def policies(name: str) -> tuple[PolicyForecast, ...]:
         Slice(submodel=part, start_s=at, end_s=at + 1.0, steps=1, reason=name) for at, part in enumerate(parts)
     )
     made = PolicyForecast(
-        policy="fcfs", policy_text=f"first{name}", turns=turns, finish_s=dict.fromkeys(parts, 2.0),
-        mean_turnaround_s=2.0, makespan_s=2.0, fairness=1.0, peak_bytes=9, memory=Series((0.0, 1.0), (1.0, 2.0)),
-    )  # fmt: skip
+        policy="fcfs",
+        policy_text=f"first{name}",
+        turns=turns,
+        finish_s=dict.fromkeys(parts, 2.0),
+        mean_turnaround_s=2.0,
+        makespan_s=2.0,
+        fairness=1.0,
+        peak_bytes=9,
+        memory=Series((0.0, 1.0), (1.0, 2.0)),
+    )
     return made, replace(made, policy="fair", makespan_s=3.0)
 
 
@@ -56,10 +88,15 @@ def sides(name: str) -> list[Side]:
     """Two runs of this name that differ in settings and machines."""
     view: RunView = poisoned(fake_arms.hybrid(), name)
     return [
-        Side(ref=f"r-{at}", label=f"{label}{name}", view=replace(view, spec={"note": f"{label}{name}"}), alone=False,
-             machine={"cpu": f"{label}{name}"})
+        Side(
+            ref=f"r-{at}",
+            label=f"{label}{name}",
+            view=replace(view, spec={"note": f"{label}{name}"}),
+            alone=False,
+            machine={"cpu": f"{label}{name}"},
+        )
         for at, label in enumerate(("one", "two"))
-    ]  # fmt: skip
+    ]
 
 
 def certified(name: str) -> RunView:
@@ -67,9 +104,13 @@ def certified(name: str) -> RunView:
     run: RunView = poisoned(fake_arms.hybrid(), name)
     first, *others = run.submodels
     found = Certificate(
-        submodel=first.name, model="m.pt2", made_at_s=0.0, holds=False, state_sha256="ab" * 32,
+        submodel=first.name,
+        model="m.pt2",
+        made_at_s=0.0,
+        holds=False,
+        state_sha256="ab" * 32,
         compared=(CertificateCheck(what="weights", outcome="differs", text=f"differs{name}"),),
-    )  # fmt: skip
+    )
     return replace(run, submodels=(replace(first, certificate=found), *others))
 
 
@@ -78,9 +119,18 @@ def pieces(name: str) -> dict[str, str]:
     known, made, shared = card(name), policies(name), hybrid(name)
     numbers = {part: at for at, part in enumerate(made[0].finish_s)}
     entry = LineEntry(
-        run_id="r-1", name="demo", mode="hybrid", submodels=(f"lenet{name}",), owner=f"ada{name}", place=1,
-        asked=f"cuda:1{name}", submitted_at_s=0.0, waits_for=f"room{name}", starts_in_s=None, ends_in_s=None,
-    )  # fmt: skip
+        run_id="r-1",
+        name="demo",
+        mode="hybrid",
+        submodels=(f"lenet{name}",),
+        owner=f"ada{name}",
+        place=1,
+        asked=f"cuda:1{name}",
+        submitted_at_s=0.0,
+        waits_for=f"room{name}",
+        starts_in_s=None,
+        ends_in_s=None,
+    )
     run, pair = certified(name), sides(name)
     tables = (selection.figures_table, selection.settings_table, selection.machines_table, selection.weights_table)
     whole = "\udce9" not in name  # the store takes no half of a character, and a table has none as its head

@@ -41,8 +41,12 @@ from unifiednn_core.spec.run import SubModelSpec
 
 CPU = torch.device("cpu")
 CASE_OF = {
-    "module": "transformer", "layers": "vit", "state_dict": "resnet18", "safetensors": "lenet", "huggingface": "bert",
-}  # fmt: skip
+    "module": "transformer",
+    "layers": "vit",
+    "state_dict": "resnet18",
+    "safetensors": "lenet",
+    "huggingface": "bert",
+}
 """Networks of `format_networks` by the format of their file; those of `pt2` are of the kit."""
 HYPER = {"epochs": 2, "batch_size": 4, "seed": 5, "optimizer": "adam"}
 SAMPLES = 14

@@ -60,29 +60,63 @@ def nodes(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 OTHERS: dict[str, Any] = {
-    "none": None, "true": True, "zero": 0, "one": 1, "minus one": -1, "many": 10**6, "2^62": 2**62, "2^63": 2**63,
-    "endless int": 2**4000, "half": 0.5, "below zero": -1e-30, "1e308": 1e308, "nan": math.nan, "inf": math.inf,
-    "-inf": -math.inf, "text": "fused", "long text": "x" * 10_000, "code": "<b>\u202e\x1b[2J", "list": [], "dict": {},
-    "list of lists": [[[]]], "Counter": Counter({"a": 1}), "OrderedDict": OrderedDict(step=1),
-    "scalar": torch.tensor(3.0), "short": torch.zeros(1), "empty": torch.zeros(0),
+    "none": None,
+    "true": True,
+    "zero": 0,
+    "one": 1,
+    "minus one": -1,
+    "many": 10**6,
+    "2^62": 2**62,
+    "2^63": 2**63,
+    "endless int": 2**4000,
+    "half": 0.5,
+    "below zero": -1e-30,
+    "1e308": 1e308,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "text": "fused",
+    "long text": "x" * 10_000,
+    "code": "<b>\u202e\x1b[2J",
+    "list": [],
+    "dict": {},
+    "list of lists": [[[]]],
+    "Counter": Counter({"a": 1}),
+    "OrderedDict": OrderedDict(step=1),
+    "scalar": torch.tensor(3.0),
+    "short": torch.zeros(1),
+    "empty": torch.zeros(0),
     "bytes": torch.zeros(9, dtype=torch.uint8),
-}  # fmt: skip
+}
 OF_NUMBERS: dict[str, Callable[[Any], Any]] = {
-    "more": lambda n: n + 1, "less": lambda n: n - 1, "double": lambda n: n * 2, "negative": lambda n: -n,
-    "as float": float, "next float": lambda n: math.nextafter(n, math.inf),
-}  # fmt: skip
+    "more": lambda n: n + 1,
+    "less": lambda n: n - 1,
+    "double": lambda n: n * 2,
+    "negative": lambda n: -n,
+    "as float": float,
+    "next float": lambda n: math.nextafter(n, math.inf),
+}
 OF_TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
-    **{str(dtype): partial(torch.Tensor.to, dtype=dtype) for dtype in (
-        torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)},
-    **{f"filled with {value}": partial(torch.full_like, fill_value=value) for value in (0, 1, 255, -1, math.nan,
-                                                                                       math.inf, -math.inf, 1e38)},
-    "first": lambda t: t.reshape(-1)[:1], "flat": lambda t: t.reshape(-1), "one more dimension": lambda t: t[None],
-    "longer": lambda t: torch.cat([t.reshape(-1)] * 2), "shorter": lambda t: t.reshape(-1)[:-1],
+    **{
+        str(dtype): partial(torch.Tensor.to, dtype=dtype)
+        for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)
+    },
+    **{
+        f"filled with {value}": partial(torch.full_like, fill_value=value)
+        for value in (0, 1, 255, -1, math.nan, math.inf, -math.inf, 1e38)
+    },
+    "first": lambda t: t.reshape(-1)[:1],
+    "flat": lambda t: t.reshape(-1),
+    "one more dimension": lambda t: t[None],
+    "longer": lambda t: torch.cat([t.reshape(-1)] * 2),
+    "shorter": lambda t: t.reshape(-1)[:-1],
     "turned": lambda t: t.transpose(0, -1).contiguous() if t.dim() else t,
     "inverted": lambda t: -t if t.is_floating_point() else ~t,
-    "double": lambda t: t * 2, "one bit": lambda t: _flipped(t, 8), "one bit of the last": lambda t: _flipped(t, -1),
+    "double": lambda t: t * 2,
+    "one bit": lambda t: _flipped(t, 8),
+    "one bit of the last": lambda t: _flipped(t, -1),
     "reversed": lambda t: t.flip(0) if t.dim() else t + 1,
-}  # fmt: skip
+}
 
 
 def _flipped(tensor: Tensor, place: int) -> Tensor:

@@ -69,9 +69,14 @@ class SignedHouse:
         sent = {"Origin": self.origin, "Cookie": cookies} | {n.replace("_", "-"): v for n, v in headers.items()}
         path, _, query = page.partition("?")
         with connect(
-            f"ws://{self.host}/_stcore/stream", origin=None, additional_headers=sent, open_timeout=PATIENCE_S,
-            subprotocols=["streamlit", token, *([session] if session else [])], max_size=None, compression=None,
-        ) as socket:  # fmt: skip
+            f"ws://{self.host}/_stcore/stream",
+            origin=None,
+            additional_headers=sent,
+            open_timeout=PATIENCE_S,
+            subprotocols=["streamlit", token, *([session] if session else [])],
+            max_size=None,
+            compression=None,
+        ) as socket:
             asked = BackMsg()
             asked.rerun_script.page_name = path
             asked.rerun_script.query_string = query

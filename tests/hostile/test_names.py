@@ -73,16 +73,22 @@ def data_set(name: str, image: str = "") -> FileView:
     """A data set whose columns and classes have this name."""
     classes = (f"cat{name}", f"dog{name}")
     seen = DataPreview(
-        inputs=ValueStats(minimum=0, maximum=1, mean=0, std=1), class_counts=(1, 2),
+        inputs=ValueStats(minimum=0, maximum=1, mean=0, std=1),
+        class_counts=(1, 2),
         warnings=(Finding(title=f"T{name}", field=f"f{name}", message=f"m{name}", remedy=f"r{name}"),),
         samples=tuple(DataSample(values=f"1{name}", target=one, image=image) for one in classes),
         notes=DataNotes(class_names=classes, columns=(f"a{name}",), target=f"y{name}", part=f"p{name}"),
-    )  # fmt: skip
+    )
     facts: dict[str, object] = {"input_dtype": f"uint8{name}", "target_dtype": f"int64{name}", "samples": 3}
     return FileView(
-        sha256="0" * 64, kind="data", filename=f"f{name}", format=f"csv{name}", size_bytes=1, created_at_s=0.0,
+        sha256="0" * 64,
+        kind="data",
+        filename=f"f{name}",
+        format=f"csv{name}",
+        size_bytes=1,
+        created_at_s=0.0,
         facts=facts | {"input_shape": [1], "preview": seen.model_dump()},
-    )  # fmt: skip
+    )
 
 
 def pieces(name: str) -> dict[str, str]:

@@ -193,8 +193,17 @@ def test_cookies_of_https_are_for_https_alone(house: SignedHouse) -> None:
 def test_the_server_hands_out_none_of_its_own_files(house: SignedHouse, here: World) -> None:
     marks = (SECRET.encode(), b"cookie_secret", b"SQLite format", b"[theme]", b"root:")
     inside = ("secrets.toml", "unifiednn.sqlite3", ".streamlit/config.toml", "app.py", "etc/passwd")
-    for folder in ("/", "/static/", "/app/static/", "/media/", "/component/", "/_stcore/bidi-components/",
-                   "/files/", "/files/models/", "/assets/"):  # fmt: skip
+    for folder in (
+        "/",
+        "/static/",
+        "/app/static/",
+        "/media/",
+        "/component/",
+        "/_stcore/bidi-components/",
+        "/files/",
+        "/files/models/",
+        "/assets/",
+    ):
         for up in ("", "../" * 8, "..%2f" * 8, "%2e%2e/" * 8, "..\\" * 4, "%00", "/" + str(here.home.root) + "/"):
             for name in inside:
                 content = house.ask("GET", f"{folder}{up}{name}".replace(" ", "%20"))[2]

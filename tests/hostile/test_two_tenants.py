@@ -224,10 +224,17 @@ def test_nothing_of_the_other_can_be_read_or_moved_by_its_id(
     token = both.service.acting_as(LOCAL_OPERATOR).people.create_token(MALLORY, "submitter", 1)
     monkeypatch.setenv("UNIFIEDNN_HOME", str(both.service.home.root))
     folder = str(tmp_path_factory.mktemp("loot"))
-    for words in (("pause", both.alone), ("stop", both.alone), ("resume", both.alone, "alpha"),
-                  ("stop", both.shared, "alpha"), ("download", both.alone, "alpha", "--to", folder),
-                  ("download", both.shared, "alpha", "--to", folder), ("edit", both.shared, "alpha", "--epochs", "9"),
-                  ("pause", both.shared), ("edit", both.alone, "alpha", "--priority", "1")):  # fmt: skip
+    for words in (
+        ("pause", both.alone),
+        ("stop", both.alone),
+        ("resume", both.alone, "alpha"),
+        ("stop", both.shared, "alpha"),
+        ("download", both.alone, "alpha", "--to", folder),
+        ("download", both.shared, "alpha", "--to", folder),
+        ("edit", both.shared, "alpha", "--epochs", "9"),
+        ("pause", both.shared),
+        ("edit", both.alone, "alpha", "--priority", "1"),
+    ):
         done = typer.testing.CliRunner().invoke(cli.app, list(words), env={"UNIFIEDNN_TOKEN": token})
         assert done.exit_code == 2 and re.search("not found|not allowed", done.output.lower()), (words, done.output)
 

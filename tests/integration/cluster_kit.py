@@ -101,8 +101,12 @@ class Cluster:
 
     def attempts(self, run_id: str) -> list[tuple[int, str]]:
         """Number and device of each attempt so far."""
-        return [(number, device) for number, device in self.ask(
-            "SELECT attempt, device FROM attempts WHERE run_id = ? ORDER BY attempt", run_id)]  # fmt: skip
+        return [
+            (number, device)
+            for number, device in self.ask(
+                "SELECT attempt, device FROM attempts WHERE run_id = ? ORDER BY attempt", run_id
+            )
+        ]
 
     def steps(self, run_id: str) -> int:
         """Number of rows of steps so far."""
@@ -143,8 +147,13 @@ class Cluster:
     def disorders(self) -> list[str]:
         """Double claims, lost checkpoints and late writes, by what the store wrote down."""
         claims, marks = trace.claims(self.scene.url), trace.marks(self.scene.url)
-        return [*double_claims(claims), *two_workers(claims), *lost_checkpoints(marks), *backward_checkpoints(marks),
-                *trace.late_writes(self.scene.url)]  # fmt: skip
+        return [
+            *double_claims(claims),
+            *two_workers(claims),
+            *lost_checkpoints(marks),
+            *backward_checkpoints(marks),
+            *trace.late_writes(self.scene.url),
+        ]
 
     def news(self) -> list[JournalEntry]:
         """What was written into the journal since the last look."""

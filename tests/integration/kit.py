@@ -177,10 +177,12 @@ def vanilla(network: str, spec: SubModelSpec) -> tuple[str, list[float]]:
     """The exactness recipe as a plain loop: hash of the weights and loss of each step."""
     hyper, train = spec.hyperparameters, dataset()
     module = definition(network).build()
-    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
-                 "rmsprop": torch.optim.RMSprop}[hyper.optimizer](
-        module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args
-    )  # fmt: skip
+    optimizer = {
+        "sgd": torch.optim.SGD,
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "rmsprop": torch.optim.RMSprop,
+    }[hyper.optimizer](module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args)
     criterion = nn.CrossEntropyLoss(**hyper.criterion_args)
     lr_scheduler = None
     if hyper.lr_scheduler is not None:

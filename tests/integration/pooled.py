@@ -153,8 +153,12 @@ class Pool:
         np.savez(where, **numbers(net.data))
         data = self._keep(person, f"{net.name}.npz", "data", where.read_bytes())
         hyperparameters = {"epochs": net.epochs, "batch_size": BATCH, "learning_rate": 0.01, "seed": net.seed}
-        part = {"name": net.name, "model": model, "train_data": data,
-                "hyperparameters": {**hyperparameters, "optimizer": "adam"}}  # fmt: skip
+        part = {
+            "name": net.name,
+            "model": model,
+            "train_data": data,
+            "hyperparameters": {**hyperparameters, "optimizer": "adam"},
+        }
         return parse_run({"name": f"of {net.name}", "hybrid": "shared", "threads": 1, "submodels": [part], **changes})
 
     def _keep(self, person: Actor, filename: str, kind: str, content: bytes) -> str:

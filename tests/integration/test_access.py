@@ -217,10 +217,16 @@ def test_the_terminal_acts_as_the_person_of_its_token(
     for words in (("download", SHARED, "bravo"), ("download", HIS, "bravo"), ("pause", HIS), ("stop", SHARED, "bravo")):
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not found" in refused.output.lower(), words
-    for words in (("audit",), ("token", "list"), ("people", "list"), ("people", "give", ALICE.id, "--role", "admin"),
-                  ("people", "give", ALICE.id, "--tickets", "9"),
-                  ("people", "sharing", "everyone"),
-                  ("pause", SHARED), ("edit", SHARED, "alpha", "--priority", "1")):  # fmt: skip
+    for words in (
+        ("audit",),
+        ("token", "list"),
+        ("people", "list"),
+        ("people", "give", ALICE.id, "--role", "admin"),
+        ("people", "give", ALICE.id, "--tickets", "9"),
+        ("people", "sharing", "everyone"),
+        ("pause", SHARED),
+        ("edit", SHARED, "alpha", "--priority", "1"),
+    ):
         refused = typed(*words, token=hers)
         assert refused.exit_code == 2 and "not allowed" in refused.output.lower() and "bravo" not in refused.output, (
             words

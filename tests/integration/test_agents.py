@@ -34,8 +34,10 @@ class Cluster:
         self.home = home
         self.pool = Pool(home, devices=list)
         self.environment = {
-            "UNIFIEDNN_HOME": str(home.root), DATABASE_SETTING: home.database_url, LEASES: json.dumps(SHORT),
-        }  # fmt: skip
+            "UNIFIEDNN_HOME": str(home.root),
+            DATABASE_SETTING: home.database_url,
+            LEASES: json.dumps(SHORT),
+        }
         self.agents: dict[str, int] = {}
         pooling = Pooling()
         hybrid = pooling.hybrid.model_copy(update={"checkpoint": OFTEN})

@@ -157,8 +157,10 @@ def test_outputs_are_compared_bit_for_bit(trained: Product) -> None:
     found = part_of(service, run_id, "resnet").certificate
     assert found is not None and not found.holds
     assert {one.what: one.outcome for one in found.compared} == {
-        "weights": "equal", "keys": "equal", "outputs": "differs",
-    }  # fmt: skip
+        "weights": "equal",
+        "keys": "equal",
+        "outputs": "differs",
+    }
     assert "The largest difference is" in found.findings[0]
     lenet = part_of(service, run_id, "lenet").certificate  # its outputs are right, and samples of its data others
     assert lenet is not None and not lenet.holds
@@ -180,8 +182,16 @@ def test_load_py_of_a_download_names_the_class_of_a_picture_as_the_hybrid_does(h
     layers = [["Flatten"], ["Linear", {"in_features": 192, "out_features": 3}]]
     (tmp_path / "net.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
     hyperparameters = {"epochs": 1, "batch_size": 8, "learning_rate": 0.1}
-    net = {"name": "net", "model": "net.json", "train_data": "train.zip", "test_data": "test.zip", "scale": 1 / 255,
-           "mean": 0.5, "std": 0.25, "hyperparameters": hyperparameters}  # fmt: skip
+    net = {
+        "name": "net",
+        "model": "net.json",
+        "train_data": "train.zip",
+        "test_data": "test.zip",
+        "scale": 1 / 255,
+        "mean": 0.5,
+        "std": 0.25,
+        "hyperparameters": hyperparameters,
+    }
     (tmp_path / "spec.json").write_text(json.dumps({"device": "cpu", "threads": 1, "submodels": [net]}))
     trained = json.loads(unifiednn(home, "train", str(tmp_path / "spec.json"), "--json").stdout)
     certificate = trained["submodels"]["net"]["certificate"]

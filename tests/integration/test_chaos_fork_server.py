@@ -38,8 +38,10 @@ def test_forks_are_killed_reaped_and_written_down(forks: ForkServerClient, tmp_p
     assert forks.ask(ForkRequest(do="kill", pid=os.getpid(), signal=signal.SIGKILL)) == 0
     entries = scene.journal.news()
     assert [(entry.what, entry.role, entry.pid) for entry in entries] == [
-        ("started", "server", server), ("shot", "server", server), ("ended", "server", server),
-    ]  # fmt: skip
+        ("started", "server", server),
+        ("shot", "server", server),
+        ("ended", "server", server),
+    ]
 
 
 def test_an_armed_fork_dies_of_its_fault_and_says_so_before(forks: ForkServerClient, tmp_path: Path) -> None:

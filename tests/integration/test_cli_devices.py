@@ -32,8 +32,9 @@ def test_devices_are_listed_drained_and_limited(home: Home) -> None:
     assert "unifiednn devices ready cpu:1" in unifiednn(home, "devices", "drain", "cpu:1").stdout
     assert unifiednn(home, "devices", "limit", "cpu:0", "1.5GiB").stdout == "cpu:0: at most 1,536 MiB may be used.\n"
     assert [(listed(home)[name]["state"], listed(home)[name]["limit_bytes"]) for name in ("cpu:0", "cpu:1")] == [
-        ("ready", 3 * 2**29), ("draining", None),
-    ]  # fmt: skip
+        ("ready", 3 * 2**29),
+        ("draining", None),
+    ]
     table = unifiednn(home, "devices").stdout
     assert "draining" in table and "1,536 MiB" in table and "cpu:1" in table
     assert unifiednn(home, "devices", "ready", "cpu:1").stdout == "cpu:1 is ready.\n"
@@ -46,8 +47,16 @@ def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
     me = own_identity()
     for name, facts in (("server", {"torch": "2.13"}), ("gpu-1", {"torch": "2.12"})):
         started_at_s = me.started_at_s
-        store.hosts.enter(HostRow(name=name, machine="m", boot_id=me.boot_id, agent_pid=me.pid,
-                                  agent_started_at_s=started_at_s, facts=facts))  # fmt: skip
+        store.hosts.enter(
+            HostRow(
+                name=name,
+                machine="m",
+                boot_id=me.boot_id,
+                agent_pid=me.pid,
+                agent_started_at_s=started_at_s,
+                facts=facts,
+            )
+        )
     store.devices.write(devices, "gpu-1")
     assert {*listed(home)} == {"gpu-1/cpu:0", "gpu-1/cpu:1"}, "a server without devices runs: no command adds any"
     store.devices.write(devices_of_host())

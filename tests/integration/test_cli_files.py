@@ -136,9 +136,14 @@ def test_tables_and_texts_are_imported_in_one_step_each(home: Home, tmp_path: Pa
     facts = json.loads(test.stdout)["facts"]
     assert facts["inputs"] == {"attention_mask": "int64 [4]", "input_ids": "int64 [4]"} and facts["samples"] == 2
     (tmp_path / "tokenizer.json").write_text(TOKENIZER)
-    (tmp_path / "plan.json").write_text(json.dumps({
-        "columns": [{"kind": "number", "name": "column 2", "whole": True}], "header": False,
-    }))  # fmt: skip
+    (tmp_path / "plan.json").write_text(
+        json.dumps(
+            {
+                "columns": [{"kind": "number", "name": "column 2", "whole": True}],
+                "header": False,
+            }
+        )
+    )
     (tmp_path / "book.txt").write_text("a b\nb a\n")
     book = unifiednn(
         home,
@@ -157,8 +162,16 @@ def test_tables_and_texts_are_imported_in_one_step_each(home: Home, tmp_path: Pa
     assert "no tokenizer" in findings_of(absent)[0]["message"]  # type: ignore[arg-type]
 
 
-TOKENIZER = json.dumps({
-    "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
-    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"},
-})  # fmt: skip
+TOKENIZER = json.dumps(
+    {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "?": 2}, "unk_token": "?"},
+    }
+)

@@ -149,8 +149,10 @@ def test_company_keeps_to_the_memory_that_was_predicted() -> None:
     enough_bytes = 2 * (held_bytes + optimizer_bytes) + 2
     for tensors_bytes, together in ((enough_bytes, True), (enough_bytes - held_bytes, False)):
         room = MemoryRoom(
-            working_bytes=dict.fromkeys("ab", 1), optimizer_bytes=dict.fromkeys("ab", optimizer_bytes),
-            company_bytes=10**9, tensors_bytes=tensors_bytes,
-        )  # fmt: skip
+            working_bytes=dict.fromkeys("ab", 1),
+            optimizer_bytes=dict.fromkeys("ab", optimizer_bytes),
+            company_bytes=10**9,
+            tensors_bytes=tensors_bytes,
+        )
         found = Session(networks, FirstComeFirstServed(), lanes=2, memory=lambda room=room: room).run()
         assert any(overlaps(one, other) for one, other in combinations(turns(found), 2)) is together

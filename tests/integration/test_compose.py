@@ -103,10 +103,16 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
             postgres.create("unifiednn")
             command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(objects)]
             moto = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            made = Processes(tmp_path, {
-                "@postgres:5432": f"@127.0.0.1:{postgres.port}", "objects:8333": f"127.0.0.1:{objects}",
-                "0.0.0.0": "127.0.0.1", "127.0.0.1:8501": f"127.0.0.1:{pages}",
-            }, pages)  # fmt: skip
+            made = Processes(
+                tmp_path,
+                {
+                    "@postgres:5432": f"@127.0.0.1:{postgres.port}",
+                    "objects:8333": f"127.0.0.1:{objects}",
+                    "0.0.0.0": "127.0.0.1",
+                    "127.0.0.1:8501": f"127.0.0.1:{pages}",
+                },
+                pages,
+            )
             try:
                 yield made
             finally:

@@ -46,10 +46,15 @@ def test_finish_times_are_forecast_after_one_measured_epoch(policy: type[Policy]
     for seed in range(3):
         chance = random.Random(seed)
         jobs = [
-            SimulatedJob(name=f"net{at}", priority=chance.randint(0, 1), epochs=chance.randint(3, 6),
-                         steps_per_epoch=chance.choice([4, 5]), seconds_per_step=chance.uniform(0.1, 2.0))
+            SimulatedJob(
+                name=f"net{at}",
+                priority=chance.randint(0, 1),
+                epochs=chance.randint(3, 6),
+                steps_per_epoch=chance.choice([4, 5]),
+                seconds_per_step=chance.uniform(0.1, 2.0),
+            )
             for at in range(3)
-        ]  # fmt: skip
+        ]
         measured, _ = trained([replace(job, epochs=1) for job in jobs], RoundRobin())
         known = []
         for job in jobs:

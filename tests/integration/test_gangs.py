@@ -49,18 +49,27 @@ class Run:
         data, self.reports, self._posted = ResidentData(CPU), list[Report](), dict(posted or {})
         self.submodels = [
             SubModel(
-                submodel_spec(name, **hyperparameters), definition(network, seed=place), seed=place,
-                train=data.hold("train", dataset), test=data.hold("test", lambda: dataset(20, seed=1)), device=CPU,
+                submodel_spec(name, **hyperparameters),
+                definition(network, seed=place),
+                seed=place,
+                train=data.hold("train", dataset),
+                test=data.hold("test", lambda: dataset(20, seed=1)),
+                device=CPU,
             )
             for place, (name, hyperparameters) in enumerate(asked.items())
-        ]  # fmt: skip
+        ]
         for submodel in self.submodels if restored else ():
             submodel.restore((restored or {})[submodel.name])
         sizes = {name: size for name in asked if (size := size_bytes(name)) is not None}
         self.engine = Engine(
-            HybridModel(self.submodels), policy_named(*policy), device=CPU, fast=fast, report=self._take,
-            memory=lambda: MemoryRoom(working_bytes=sizes), checkpoint=CheckpointSpec(every_steps=20),
-        )  # fmt: skip
+            HybridModel(self.submodels),
+            policy_named(*policy),
+            device=CPU,
+            fast=fast,
+            report=self._take,
+            memory=lambda: MemoryRoom(working_bytes=sizes),
+            checkpoint=CheckpointSpec(every_steps=20),
+        )
 
     def run(self) -> "Run":
         self.engine.run()

@@ -110,8 +110,11 @@ def test_those_who_would_need_too_much_memory_together_take_turns() -> None:
     room = MemoryRoom(working_bytes={"first": 50, "second": 80, "third": 10}, company_bytes=0)
     found = session(FirstComeFirstServed(), memory=lambda: room)
     found.run()
-    grouped = {frozenset({one.submodel, other.submodel}) for one, other in combinations(turns(found), 2)
-               if overlaps(one, other)}  # fmt: skip
+    grouped = {
+        frozenset({one.submodel, other.submodel})
+        for one, other in combinations(turns(found), 2)
+        if overlaps(one, other)
+    }
     assert frozenset({"first", "second"}) not in grouped
     assert found.hashes() == alone()
 
@@ -184,7 +187,10 @@ def test_an_error_in_one_lane_ends_that_sub_model_alone(capfd: pytest.CaptureFix
     found.hybrid.submodel("third").module.register_forward_pre_hook(break_at_third)
     found.run()
     assert {name: ended.event for name, ended in found.ended.items()} == {
-        "first": Event.COMPLETE, "second": Event.COMPLETE, "third": Event.FAIL}  # fmt: skip
+        "first": Event.COMPLETE,
+        "second": Event.COMPLETE,
+        "third": Event.FAIL,
+    }
     trained = found.hashes()
     assert {name: trained[name] for name in ("first", "second")} == alone("first", "second")
     assert "shapes cannot be multiplied" in capfd.readouterr().err

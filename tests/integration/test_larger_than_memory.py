@@ -34,11 +34,19 @@ def written(path: Path, samples: int) -> str:
 
 @pytest.mark.long
 def test_a_data_set_of_twice_the_limit_has_the_bits_of_the_resident_one(service: Service, tmp_path: Path) -> None:
-    layers = [["Linear", {"in_features": NUMBERS, "out_features": 16}], ["ReLU"],
-              ["Linear", {"in_features": 16, "out_features": CLASSES}]]  # fmt: skip
+    layers = [
+        ["Linear", {"in_features": NUMBERS, "out_features": 16}],
+        ["ReLU"],
+        ["Linear", {"in_features": 16, "out_features": CLASSES}],
+    ]
     (tmp_path / "net.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
-    part = {"name": "one", "model": str(tmp_path / "net.json"), "train_data": written(tmp_path / "train", SAMPLES),
-            "test_data": written(tmp_path / "test", 500), "hyperparameters": {"batch_size": 4096}}  # fmt: skip
+    part = {
+        "name": "one",
+        "model": str(tmp_path / "net.json"),
+        "train_data": written(tmp_path / "train", SAMPLES),
+        "test_data": written(tmp_path / "test", 500),
+        "hyperparameters": {"batch_size": 4096},
+    }
     assert (tmp_path / "train").stat().st_size >= 2 * LIMIT_BYTES
 
     def trained(limit_bytes: int | None, loading: str) -> RunView:

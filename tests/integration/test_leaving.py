@@ -69,7 +69,7 @@ def test_one_leaves_at_the_next_step_boundary_and_goes_on_elsewhere_with_the_sam
         pytest.param([at_step("first", 3, PAUSE), at_step("third", 3, RELEASE)], 3, id="paused"),
         pytest.param([at_step("first", 3, PAUSE, RELEASE)], 3, id="while it is to pause"),
     ],
-)  # fmt: skip
+)
 def test_one_leaves_wherever_it_is(orders: list[Callable[[Session, Report], None]], steps: int) -> None:
     def on_report(session: Session, report: Report) -> None:
         for order in orders:

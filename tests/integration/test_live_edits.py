@@ -115,8 +115,10 @@ def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alo
     assert all(one.submodel == name for name, found in kept.items() for one in found)
     assert product.service.runs.checkpoint(product.run_id, "resnet") == product.checkpoints("resnet")[-1]
     assert {name: [one.step for one in found] for name, found in kept.items()} == {
-        "lenet": [] if whom else [8], "transformer": [] if whom else [6], "resnet": [7],
-    }  # fmt: skip
+        "lenet": [] if whom else [8],
+        "transformer": [] if whom else [6],
+        "resnet": [7],
+    }
     assert_completed(product, alone)
     assert_once(product, "save for resnet" if whom else "save")
 

@@ -119,8 +119,11 @@ def crowd(pool: Pool, monkeypatch: pytest.MonkeyPatch, seed: int, count: int) ->
     names = [*runs, *(hybrid.id for hybrid in hybrids), *(person.name for person in PEOPLE), *TEAMS, "net-"]
     assert not [text for text in sentences for name in names if name in text]
     for hybrid in hybrids:
-        circles = {TEAMS[[one.id for one in PEOPLE].index(pool.row(run_id).owner)] for run_id in runs
-                   if pool.row(run_id).hybrid_id == hybrid.id}  # fmt: skip
+        circles = {
+            TEAMS[[one.id for one in PEOPLE].index(pool.row(run_id).owner)]
+            for run_id in runs
+            if pool.row(run_id).hybrid_id == hybrid.id
+        }
         assert len(circles) == 1
 
 

@@ -97,9 +97,20 @@ def test_health_is_told_to_everybody_and_tells_nothing_else(web: WebServer) -> N
 
 def figures(steps: int) -> Figures:
     return Figures(
-        runs={}, submodels={}, queue_length=0, oldest_wait_s=0, workers=0, restarts=0, steps=steps, files_bytes=0,
-        webhooks_failing=0, devices=(), disk_total_bytes=1, disk_free_bytes=1, supervisor_alive=True,
-    )  # fmt: skip
+        runs={},
+        submodels={},
+        queue_length=0,
+        oldest_wait_s=0,
+        workers=0,
+        restarts=0,
+        steps=steps,
+        files_bytes=0,
+        webhooks_failing=0,
+        devices=(),
+        disk_total_bytes=1,
+        disk_free_bytes=1,
+        supervisor_alive=True,
+    )
 
 
 def test_many_scrapes_read_the_store_once_a_second() -> None:

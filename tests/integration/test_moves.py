@@ -34,12 +34,16 @@ TRAVELLERS: dict[str, tuple[str, SubModelSpec]] = {
     "paced": (
         "lstm",
         submodel_spec(
-            "paced", epochs=3, accumulation_steps=2, batch_split=2, warm_up={"steps": 3},
+            "paced",
+            epochs=3,
+            accumulation_steps=2,
+            batch_split=2,
+            warm_up={"steps": 3},
             optimizer_args={"momentum": 0.9},
             lr_scheduler={"name": "one_cycle", "args": {"max_lr": 0.1, "total_steps": 9}, "per": "step"},
         ),
     ),
-}  # fmt: skip
+}
 STEPS = {"noisy": 15, "attentive": 10, "paced": 9}
 RESIDENTS = {
     "one": ("mlp", submodel_spec("one", epochs=4, priority=-1)),

@@ -56,8 +56,10 @@ def test_equal_data_is_held_once() -> None:
 def test_a_network_that_raises_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     hyper = Hyperparameters(epochs=1, batch_size=16)
     wrong, right = nn.Linear(3, 2), NETWORKS["mlp"]()
-    ends = train(submodel(name, network, DATA.first, DATA.targets, hyper, device="cpu")
-                 for name, network in {"wrong": wrong, "right": right}.items())  # fmt: skip
+    ends = train(
+        submodel(name, network, DATA.first, DATA.targets, hyper, device="cpu")
+        for name, network in {"wrong": wrong, "right": right}.items()
+    )
     assert {name: ended.event for name, ended in ends.items()} == {"wrong": Event.FAIL, "right": Event.COMPLETE}
     assert "RuntimeError" in (ends["wrong"].cause or "")
     assert "Traceback" in capfd.readouterr().err

@@ -33,8 +33,11 @@ UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
-WAYS = {"over IPv4": (socket.AF_INET, "127.0.0.1"), "over IPv6": (socket.AF_INET6, "::1"),
-        "over IPv4 from a socket of IPv6": (socket.AF_INET6, MAPPED)}  # fmt: skip
+WAYS = {
+    "over IPv4": (socket.AF_INET, "127.0.0.1"),
+    "over IPv6": (socket.AF_INET6, "::1"),
+    "over IPv4 from a socket of IPv6": (socket.AF_INET6, MAPPED),
+}
 
 
 @dataclass

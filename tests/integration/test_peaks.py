@@ -49,9 +49,10 @@ def limit_bytes() -> int:
 
 def room() -> MemoryRoom:
     return MemoryRoom(
-        working_bytes=dict.fromkeys(NAMES, peak_bytes()), falls=dict.fromkeys(NAMES, need().falls),
+        working_bytes=dict.fromkeys(NAMES, peak_bytes()),
+        falls=dict.fromkeys(NAMES, need().falls),
         company_bytes=limit_bytes() - peak_bytes(),
-    )  # fmt: skip
+    )
 
 
 class Watched:

@@ -35,8 +35,10 @@ def parts(count: int) -> list[nn.Module]:
 
 def batches(count: int = 2) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(16, 1, 8, 8, generator=generator), torch.randint(4, (16,), generator=generator))
-            for _ in range(count)]  # fmt: skip
+    return [
+        (torch.randn(16, 1, 8, 8, generator=generator), torch.randint(4, (16,), generator=generator))
+        for _ in range(count)
+    ]
 
 
 def accumulated(modules: Sequence[nn.Module], micro_batches: int) -> list[float]:
@@ -65,8 +67,9 @@ def bits(modules: Sequence[nn.Module]) -> list[bytes]:
 
 def check(schedule: ScheduleName, stages: int, processes: int, micro_batches: int, context: Any = FORKED) -> None:
     piped, plain = parts(stages), parts(stages)
-    how = Pipelining(schedule=schedule, micro_batches=micro_batches, devices=("cpu",) * processes, timeout_s=60,
-                     **OPTIMIZER)  # fmt: skip
+    how = Pipelining(
+        schedule=schedule, micro_batches=micro_batches, devices=("cpu",) * processes, timeout_s=60, **OPTIMIZER
+    )
     losses = train(piped, batches(), how, context=context)
     assert losses == accumulated(plain, micro_batches)
     assert bits(piped) == bits(plain)
@@ -137,8 +140,9 @@ def test_a_rank_that_fails_ends_all_and_is_named(how: str, message: str, timeout
     stages = [parts(2)[0], Failing(how)]
     before, threads = bits(stages), threading.active_count()
     with pytest.raises(PipelineFailed, match=message):
-        train(stages, batches(1), Pipelining(micro_batches=4, devices=("cpu", "cpu"), timeout_s=timeout_s),
-              context=FORKED)  # fmt: skip
+        train(
+            stages, batches(1), Pipelining(micro_batches=4, devices=("cpu", "cpu"), timeout_s=timeout_s), context=FORKED
+        )
     assert not [one for one in active_children() if one.name.startswith("pipeline")]
     assert threading.active_count() == threads
     assert bits(stages) == before, "the stages stay as they were"

@@ -221,8 +221,10 @@ def test_a_worker_that_has_a_plan_loads_no_more_than_it_needs() -> None:
     assert trusted is not None and trusted.device_of == found.device_of and trusted.ops is None
     one, other = trusted.graph, found.graph
     assert (one.units, one.storages(), [op.name for op in one.ops]) == (
-        other.units, other.storages(), [op.name for op in other.ops],
-    )  # fmt: skip
+        other.units,
+        other.storages(),
+        [op.name for op in other.ops],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +257,11 @@ def test_the_check_places_it_and_says_what_each_device_needs(folder: Path, servi
     ours, plain = (report.submodels[name].memory for name in ("on_two", "plain"))
     assert ours is not None and plain is not None and ours.transient_bytes > plain.transient_bytes  # copies
     planned = with_nodes(asked, report).submodels[0].placement
-    assert planned is not None and planned.plan == found.runs and len(planned.device_of) == len(found.plan.devices[
-        0].tasks) // 2 + len(found.plan.devices[1].tasks) // 2  # fmt: skip
+    assert (
+        planned is not None
+        and planned.plan == found.runs
+        and len(planned.device_of) == len(found.plan.devices[0].tasks) // 2 + len(found.plan.devices[1].tasks) // 2
+    )
 
 
 def test_the_predicted_memory_counts_what_is_under_way(folder: Path, service: Service) -> None:
@@ -286,9 +291,7 @@ def test_the_check_says_what_cannot_be_placed(
     folder: Path, service: Service, placement: dict[str, Any], model: str, severity: str, title: str
 ) -> None:
     found = service.runs.check(run_of(placement, model), folder).findings
-    assert [(one.severity, one.title, one.field) for one in found] == [
-        (severity, title, "submodels.on_two.placement")
-    ]  # fmt: skip
+    assert [(one.severity, one.title, one.field) for one in found] == [(severity, title, "submodels.on_two.placement")]
     if severity == "error":
         with pytest.raises(BadInput, match="placement"):
             service.runs.submit(run_of(placement, model), folder)

@@ -70,18 +70,40 @@ def _join(hybrid: HybridModel) -> SubModel:
 def test_a_policy_sees_owners_service_deadlines_and_who_is_at_work() -> None:
     watched = Watched(RoundRobin(unit="steps", amount=2))
     run(watched, [ANN, BOB], joins=BOB)
-    seen = [(view.now_s, view.at_work, [
-        (job.name, job.owner, job.tickets, job.deadline_s, job.service_s, job.owner_service_s, job.waiting_s)
-        for job in view.jobs]) for view in watched.views]  # fmt: skip
+    seen = [
+        (
+            view.now_s,
+            view.at_work,
+            [
+                (job.name, job.owner, job.tickets, job.deadline_s, job.service_s, job.owner_service_s, job.waiting_s)
+                for job in view.jobs
+            ],
+        )
+        for view in watched.views
+    ]
     assert seen[:4] == [
         (0.0, (), [("net0", "ann", 2, 50.0, 0.0, 0.0, 0.0), ("net1", "bob", 1, None, 0.0, 0.0, 0.0)]),
         (2.0, (), [("net0", "ann", 2, 50.0, 2.0, 2.0, 0.0), ("net1", "bob", 1, None, 0.0, 0.0, 2.0)]),
         # asked in the turn of net1, because another one joined: it does not wait, its service counts at the end
-        (3.0, ("net1",), [("net0", "ann", 2, 50.0, 2.0, 2.0, 1.0), ("net1", "bob", 1, None, 0.0, 0.0, 2.0),
-                          ("late", "bob", 1, None, 0.0, 0.0, 0.0)]),
-        (4.0, (), [("net0", "ann", 2, 50.0, 2.0, 2.0, 2.0), ("net1", "bob", 1, None, 2.0, 2.0, 2.0),
-                   ("late", "bob", 1, None, 0.0, 2.0, 1.0)]),
-    ]  # fmt: skip
+        (
+            3.0,
+            ("net1",),
+            [
+                ("net0", "ann", 2, 50.0, 2.0, 2.0, 1.0),
+                ("net1", "bob", 1, None, 0.0, 0.0, 2.0),
+                ("late", "bob", 1, None, 0.0, 0.0, 0.0),
+            ],
+        ),
+        (
+            4.0,
+            (),
+            [
+                ("net0", "ann", 2, 50.0, 2.0, 2.0, 2.0),
+                ("net1", "bob", 1, None, 2.0, 2.0, 2.0),
+                ("late", "bob", 1, None, 0.0, 2.0, 1.0),
+            ],
+        ),
+    ]
 
 
 def test_a_deadline_can_be_set_and_removed_while_it_trains() -> None:

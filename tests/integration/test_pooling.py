@@ -62,8 +62,10 @@ def test_who_shares_a_worker_is_told_nothing_of_the_other(pool: Pool) -> None:
     pool.finish()
     [hybrid] = pool.hybrids()
     assert pool.places(*runs.values()) == [hybrid.id] * 2
-    words = {person: {pool.nets[run_id].name, run_id, person.partition("@")[0], pool.row(run_id).state_sha256 or "?"}
-             for person, run_id in runs.items()}  # fmt: skip
+    words = {
+        person: {pool.nets[run_id].name, run_id, person.partition("@")[0], pool.row(run_id).state_sha256 or "?"}
+        for person, run_id in runs.items()
+    }
     for person, other in ((ALICE, BOB), (BOB, ALICE)):
         said = told(pool, person, runs[person.id])
         assert all(word in said for word in words[person.id] - {person.id.partition("@")[0]})

@@ -46,10 +46,14 @@ class Cluster:
     def __init__(self, folder: Path, url: str):
         self._folder = folder
         self.environment = {
-            **os.environ, DATABASE_SETTING: url, BLOBS_SETTING: str(folder / "blobs"), "PYTHONPATH": str(ROOT),
-            "UNIFIEDNN_HOME": str(folder / "nodes"), "RAY_USAGE_STATS_ENABLED": "0",
+            **os.environ,
+            DATABASE_SETTING: url,
+            BLOBS_SETTING: str(folder / "blobs"),
+            "PYTHONPATH": str(ROOT),
+            "UNIFIEDNN_HOME": str(folder / "nodes"),
+            "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # what it also does on Linux: only the loopback address is used
-        }  # fmt: skip
+        }
         os.environ.update(self.environment)  # Ray's processes get it from this one
         from ray.cluster_utils import Cluster as RayTestCluster
 

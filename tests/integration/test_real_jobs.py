@@ -111,7 +111,8 @@ JOBS = {
         real_jobs.Translator,
         (ExampleInput(name="src", shape=(7,), dtype="int64"), ExampleInput(name="tgt", shape=(5,), dtype="int64")),
         lambda samples, seed: {
-            "inputs.src": ids(samples, seed, 7), "inputs.tgt": ids(samples, seed + 1, 5),
+            "inputs.src": ids(samples, seed, 7),
+            "inputs.tgt": ids(samples, seed + 1, 5),
             "targets": ids(samples, seed + 2, 5),
         },
         save_npz,
@@ -133,7 +134,8 @@ JOBS = {
         real_jobs.UNet,
         (ExampleInput(shape=(3, 12, 12)),),
         lambda samples, seed: {
-            "inputs": pixels(samples, seed, 3, 12, 12), "targets": pixels(samples, seed + 1, 12, 12).long() % 3,
+            "inputs": pixels(samples, seed, 3, 12, 12),
+            "targets": pixels(samples, seed + 1, 12, 12).long() % 3,
         },
         save_file,
         unet_loss,
@@ -143,7 +145,8 @@ JOBS = {
         real_jobs.Siamese,
         (ExampleInput(name="left", shape=(1, 6, 6)), ExampleInput(name="right", shape=(1, 6, 6))),
         lambda samples, seed: {
-            "inputs.left": pixels(samples, seed, 1, 6, 6), "inputs.right": pixels(samples, seed + 1, 1, 6, 6),
+            "inputs.left": pixels(samples, seed, 1, 6, 6),
+            "inputs.right": pixels(samples, seed + 1, 1, 6, 6),
             "targets": (ids(samples, seed + 2, 1).squeeze(1) % 2).float(),
         },
         save_nested,
@@ -154,7 +157,7 @@ JOBS = {
         {"scale": 1 / 255},
         {"criterion": "bce_with_logits"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -195,14 +198,21 @@ def plain(job: RealJob, folder: Path, name: str) -> nn.Module:
 def document(names: Sequence[str], folder: Path) -> dict[str, Any]:
     submodels = [
         {
-            "name": name, "model": str(folder / f"{name}.pt2"), **JOBS[name].spec,
-            "train_data": str(folder / f"{name}-train"), "test_data": str(folder / f"{name}-test"),
+            "name": name,
+            "model": str(folder / f"{name}.pt2"),
+            **JOBS[name].spec,
+            "train_data": str(folder / f"{name}-train"),
+            "test_data": str(folder / f"{name}-test"),
             "hyperparameters": {
-                "epochs": EPOCHS, "batch_size": BATCH, "learning_rate": RATE, "seed": SEED, **JOBS[name].hyper,
+                "epochs": EPOCHS,
+                "batch_size": BATCH,
+                "learning_rate": RATE,
+                "seed": SEED,
+                **JOBS[name].hyper,
             },
         }
         for name in names
-    ]  # fmt: skip
+    ]
     return {"name": "real", "device": "cpu", "threads": 1, "policy": {"name": "round_robin"}, "submodels": submodels}
 
 

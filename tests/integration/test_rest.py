@@ -97,8 +97,10 @@ def _without_ages(told: Any, answered: Any) -> Any:
     """A document, with the ages of another: they grow between two looks."""
     if isinstance(told, dict) and isinstance(answered, dict):
         ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "silent_s", "now")
-        return {name: answered.get(name) if name in ages else _without_ages(one, answered.get(name))
-                for name, one in told.items()}  # fmt: skip
+        return {
+            name: answered.get(name) if name in ages else _without_ages(one, answered.get(name))
+            for name, one in told.items()
+        }
     if isinstance(told, list) and isinstance(answered, list) and len(told) == len(answered):
         return [_without_ages(*pair) for pair in zip(told, answered, strict=True)]
     return told
@@ -138,10 +140,20 @@ def _least_body(action: Action) -> Any:
         ]
     }
     known = {
-        "spec": spec, "network": spec, "submodel": "alpha", "limit_bytes": None, "sharing": "own", "person": "x",
-        "mode": "pooled" if "pooling" in action.path else "concurrent", "role": "viewer", "policy": "fcfs",
-        "priority": 1, "place": 1, "filename": "x", "url": "https://x.example",
-    }  # fmt: skip
+        "spec": spec,
+        "network": spec,
+        "submodel": "alpha",
+        "limit_bytes": None,
+        "sharing": "own",
+        "person": "x",
+        "mode": "pooled" if "pooling" in action.path else "concurrent",
+        "role": "viewer",
+        "policy": "fcfs",
+        "priority": 1,
+        "place": 1,
+        "filename": "x",
+        "url": "https://x.example",
+    }
     if action.given is None or action.method in ("GET", "DELETE"):
         return None
     return {name: value for name, value in known.items() if name in action.given.model_fields}
@@ -213,8 +225,9 @@ def test_a_state_that_does_not_allow_it_is_a_conflict(web: WebServer) -> None:
 
 def test_commands_arrive(web: WebServer) -> None:
     assert ask(web, ALICE, "PATCH", f"/runs/{HERS}/submodels/alpha", {"priority": 3}) == (
-        200, {"run_id": HERS, "submodel": "alpha", "status": "running"},
-    )  # fmt: skip
+        200,
+        {"run_id": HERS, "submodel": "alpha", "status": "running"},
+    )
     assert ask(web, BOB, "POST", f"/runs/{HIS}/pause", {})[1] == {"run_id": HIS, "status": "pausing"}
     status, problem = ask(web, ALICE, "PATCH", f"/runs/{HERS}", {})
     assert status == 422 and "policy" in problem["findings"][0]["remedy"]

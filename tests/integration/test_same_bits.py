@@ -75,24 +75,46 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 LENET_LAYERS: list[Any] = [
-    conv(in_channels=1, out_channels=6, kernel_size=5, padding=2), norm(6), ["ReLU"], ["MaxPool2d", {"kernel_size": 2}],
-    conv(in_channels=6, out_channels=16, kernel_size=5, padding=2), norm(16), ["ReLU"],
-    ["MaxPool2d", {"kernel_size": 2}], ["Flatten"], ["Linear", {"in_features": 64, "out_features": 120}], ["ReLU"],
-    ["Linear", {"in_features": 120, "out_features": 84}], ["ReLU"], ["Linear", {"in_features": 84, "out_features": 10}],
-]  # fmt: skip
+    conv(in_channels=1, out_channels=6, kernel_size=5, padding=2),
+    norm(6),
+    ["ReLU"],
+    ["MaxPool2d", {"kernel_size": 2}],
+    conv(in_channels=6, out_channels=16, kernel_size=5, padding=2),
+    norm(16),
+    ["ReLU"],
+    ["MaxPool2d", {"kernel_size": 2}],
+    ["Flatten"],
+    ["Linear", {"in_features": 64, "out_features": 120}],
+    ["ReLU"],
+    ["Linear", {"in_features": 120, "out_features": 84}],
+    ["ReLU"],
+    ["Linear", {"in_features": 84, "out_features": 10}],
+]
 RESNET_LAYERS: list[Any] = [
     conv(in_channels=1, out_channels=16, kernel_size=3, padding=1, bias=False),
     *resnet_layers((1, 1, 1, 1), 16, 10)[1:],
 ]
-_ENCODER_LAYER = ["TransformerEncoderLayer", {
-    "d_model": 64, "nhead": 4, "dim_feedforward": 256, "activation": "gelu", "batch_first": True, "norm_first": True,
-}]  # fmt: skip
+_ENCODER_LAYER = [
+    "TransformerEncoderLayer",
+    {
+        "d_model": 64,
+        "nhead": 4,
+        "dim_feedforward": 256,
+        "activation": "gelu",
+        "batch_first": True,
+        "norm_first": True,
+    },
+]
 ROWS_LAYERS: list[Any] = [
-    ["Flatten", {"start_dim": 1, "end_dim": 2}], ["Linear", {"in_features": 8, "out_features": 64}],
-    ["Position", {"length": 8, "size": 64}], ["Dropout", {"p": 0.1}], *[_ENCODER_LAYER] * 3,
-    ["LayerNorm", {"normalized_shape": 64}], ["Mean", {"dim": 1}],
+    ["Flatten", {"start_dim": 1, "end_dim": 2}],
+    ["Linear", {"in_features": 8, "out_features": 64}],
+    ["Position", {"length": 8, "size": 64}],
+    ["Dropout", {"p": 0.1}],
+    *[_ENCODER_LAYER] * 3,
+    ["LayerNorm", {"normalized_shape": 64}],
+    ["Mean", {"dim": 1}],
     ["Linear", {"in_features": 64, "out_features": 10}],
-]  # fmt: skip
+]
 LAYERS = {"lenet": LENET_LAYERS, "resnet": RESNET_LAYERS, "transformer": ROWS_LAYERS}
 
 

@@ -28,12 +28,18 @@ SAMPLES = 37
 
 
 def policy_of(chance: random.Random) -> Policy:
-    return chance.choice([
-        FirstComeFirstServed(), Priority(), ShortestJobFirst(by="epochs"),
-        RoundRobin(amount=chance.randint(1, 2)), RoundRobin(unit="steps", amount=chance.randint(1, 4)),
-        RoundRobin(unit="seconds", amount=chance.randint(1, 16) / 8), FairShares(turn_s=chance.randint(1, 16) / 8),
-        LeastAttainedService(),
-    ])  # fmt: skip
+    return chance.choice(
+        [
+            FirstComeFirstServed(),
+            Priority(),
+            ShortestJobFirst(by="epochs"),
+            RoundRobin(amount=chance.randint(1, 2)),
+            RoundRobin(unit="steps", amount=chance.randint(1, 4)),
+            RoundRobin(unit="seconds", amount=chance.randint(1, 16) / 8),
+            FairShares(turn_s=chance.randint(1, 16) / 8),
+            LeastAttainedService(),
+        ]
+    )
 
 
 def jobs_of(chance: random.Random) -> list[SimulatedJob]:
@@ -84,8 +90,9 @@ def trained(jobs: list[SimulatedJob], policy: Policy) -> list[str]:
                 engine.post(Join(job.name, partial(join, job), standing=Standing(owner=job.owner)))
 
     first = [job for job in jobs if job.arrival_s == 0]
-    standings = [Job(hybrid.submodel(job.name), place, standing=Standing(owner=job.owner))
-                 for place, job in enumerate(first)]  # fmt: skip
+    standings = [
+        Job(hybrid.submodel(job.name), place, standing=Standing(owner=job.owner)) for place, job in enumerate(first)
+    ]
     engine = Engine(hybrid, policy, device=CPU, report=report, clock=clock, jobs=standings)
     engine.run()
     return steps

@@ -68,9 +68,7 @@ def test_parts_know_nothing_of_each_other_and_leave_others_their_bits() -> None:
     left, right, _ = specs()
     data, other = ResidentData(CPU), submodel_spec("other")
     alone = {name: sha256 for one in (left, right) for name, sha256 in trained([part(one, ResidentData(CPU))]).items()}
-    neighbour = SubModel(
-        other, definition(NETWORK), seed=3, train=data.hold("o", dataset), test=None, device=CPU
-    )  # fmt: skip
+    neighbour = SubModel(other, definition(NETWORK), seed=3, train=data.hold("o", dataset), test=None, device=CPU)
     together = [part(left, data), part(right, data), neighbour]
     seen: list[bool] = []
     together[1].module.register_forward_pre_hook(lambda _, given: seen.extend(one.requires_grad for one in given))
@@ -113,10 +111,14 @@ def test_targets_that_are_no_class_numbers_are_refused() -> None:
 
 
 LAYERS: list[list[Any]] = [
-    ["Flatten"], ["Linear", {"in_features": 36, "out_features": 16}], ["ReLU"],
-    ["Linear", {"in_features": 16, "out_features": 16}], ["BatchNorm1d", {"num_features": 16}], ["ReLU"],
+    ["Flatten"],
+    ["Linear", {"in_features": 36, "out_features": 16}],
+    ["ReLU"],
+    ["Linear", {"in_features": 16, "out_features": 16}],
+    ["BatchNorm1d", {"num_features": 16}],
+    ["ReLU"],
     ["Linear", {"in_features": 16, "out_features": 8}],
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -37,10 +37,19 @@ def test_the_hash_is_that_of_names_types_shapes_and_bytes_in_sorted_order() -> N
         "c": torch.arange(4, dtype=torch.int32).reshape(2, 2).T,
     }
     by_hand = hashlib.sha256(
-        b"a" + b"torch.int64" + b"[]" + struct.pack("<q", 7)
-        + b"b" + b"torch.float32" + b"[1, 2]" + struct.pack("<ff", 1.5, -2.0)
-        + b"c" + b"torch.int32" + b"[2, 2]" + struct.pack("<iiii", 0, 2, 1, 3)
-    ).hexdigest()  # fmt: skip
+        b"a"
+        + b"torch.int64"
+        + b"[]"
+        + struct.pack("<q", 7)
+        + b"b"
+        + b"torch.float32"
+        + b"[1, 2]"
+        + struct.pack("<ff", 1.5, -2.0)
+        + b"c"
+        + b"torch.int32"
+        + b"[2, 2]"
+        + struct.pack("<iiii", 0, 2, 1, 3)
+    ).hexdigest()
     assert state_sha256(state_dict) == by_hand
 
 

@@ -83,10 +83,17 @@ def test_what_is_sent_is_signed_and_says_what_happened(
     assert headers["webhook-signature"] == f"v1,{expected}"
     link = f"https://train.example.org/run?run={HERS}"
     assert document == {
-        "id": document["id"], "event": "run.failed", "run": HERS, "name": "together", "mode": "hybrid",
-        "state": "failed", "cause": "The loss of alpha is nan.", "at": "1970-01-12T13:46:40.000+00:00", "link": link,
+        "id": document["id"],
+        "event": "run.failed",
+        "run": HERS,
+        "name": "together",
+        "mode": "hybrid",
+        "state": "failed",
+        "cause": "The loss of alpha is nan.",
+        "at": "1970-01-12T13:46:40.000+00:00",
+        "link": link,
         "text": f"Run together is failed: The loss of alpha is nan. {link}",
-    }  # fmt: skip
+    }
 
 
 def test_each_hears_of_what_it_asked_for_in_order_and_once(
@@ -251,15 +258,36 @@ def test_a_test_is_sent_at_once_and_a_removed_one_hears_nothing(
 
 
 PRIVATE = [
-    "http://127.0.0.1:1/x", "https://127.0.0.1/x", "https://localhost/x", "https://[::1]/x", "https://0.0.0.0/x",
-    "https://10.1.2.3/x", "https://192.168.1.1/x", "https://169.254.169.254/latest/meta-data", "https://2130706433/",
-    "https://0x7f.1/", "https://[::ffff:127.0.0.1]/", "https://[64:ff9b::7f00:1]/", "https://[fe80::1]/",
-    "https://100.64.0.1/", "https://224.0.0.1/", "http://93.184.216.34/in-the-clear",
-]  # fmt: skip
+    "http://127.0.0.1:1/x",
+    "https://127.0.0.1/x",
+    "https://localhost/x",
+    "https://[::1]/x",
+    "https://0.0.0.0/x",
+    "https://10.1.2.3/x",
+    "https://192.168.1.1/x",
+    "https://169.254.169.254/latest/meta-data",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://[64:ff9b::7f00:1]/",
+    "https://[fe80::1]/",
+    "https://100.64.0.1/",
+    "https://224.0.0.1/",
+    "http://93.184.216.34/in-the-clear",
+]
 MALFORMED = [
-    "", "x", "ftp://93.184.216.34/", "file:///etc/passwd", "https://", "https://a b/", "https://93.184.216.34:0/",
-    "https://user:word@93.184.216.34/", "https://93.184.216.34/\r\nX: y", "https://[/", "https://x/" + "a" * 3000,
-]  # fmt: skip
+    "",
+    "x",
+    "ftp://93.184.216.34/",
+    "file:///etc/passwd",
+    "https://",
+    "https://a b/",
+    "https://93.184.216.34:0/",
+    "https://user:word@93.184.216.34/",
+    "https://93.184.216.34/\r\nX: y",
+    "https://[/",
+    "https://x/" + "a" * 3000,
+]
 
 
 def test_an_address_inside_is_refused_when_it_is_added_and_when_something_is_sent(here: World) -> None:

@@ -38,10 +38,11 @@ def breakdown(
             sizes = [size_mib(kind, at, second) for second in range(seconds)]
             layers.append(MemoryLayer(kind, name, tuple(None if size is None else size * MIB for size in sizes)))
     totals = [
-        None if any(layer.size_bytes[second] is None for layer in layers)
+        None
+        if any(layer.size_bytes[second] is None for layer in layers)
         else sum(layer.size_bytes[second] or 0.0 for layer in layers)
         for second in range(seconds)
-    ]  # fmt: skip
+    ]
     return MemoryBreakdown(tuple(map(float, range(seconds))), tuple(totals), tuple(layers), "process PSS")
 
 
@@ -60,9 +61,16 @@ def marks(switches: int = 30) -> tuple[Mark, ...]:
 def hybrid(**changes: object) -> RunView:
     """A hybrid that completed, with a memory breakdown and marks, 1.5 s after its launch."""
     return replace(
-        ended(), run_id="r-hybrid", fingerprint=FINGERPRINT, launched_at_s=START_S - 0.5, breakdown=breakdown(),
-        marks=marks(), cpu_s=61.0, peak_memory_bytes=430 * MIB, **changes,
-    )  # fmt: skip
+        ended(),
+        run_id="r-hybrid",
+        fingerprint=FINGERPRINT,
+        launched_at_s=START_S - 0.5,
+        breakdown=breakdown(),
+        marks=marks(),
+        cpu_s=61.0,
+        peak_memory_bytes=430 * MIB,
+        **changes,
+    )
 
 
 def baseline(mode: Mode = "concurrent", state: State = State.COMPLETED, **changes: object) -> RunView:
@@ -73,18 +81,35 @@ def baseline(mode: Mode = "concurrent", state: State = State.COMPLETED, **change
     slices, begin_s = [], 0.0
     for part in parts:
         length_s = part.epochs_done * EPOCH_S * (2.6 if mode == "concurrent" else 1.4)
-        slices.append(Slice(submodel=part.name, start_s=begin_s, end_s=begin_s + length_s, steps=part.steps_done,
-                            reason="Its own process."))  # fmt: skip
+        slices.append(
+            Slice(
+                submodel=part.name,
+                start_s=begin_s,
+                end_s=begin_s + length_s,
+                steps=part.steps_done,
+                reason="Its own process.",
+            )
+        )
         begin_s += 0.0 if mode == "concurrent" else length_s
     until_s = max(turn.end_s for turn in slices)
     seconds = tuple(float(second) for second in range(int(until_s)))
     height_mib = 880 if mode == "concurrent" else 310
     view = run(
-        f"r-{mode}", state, parts, mode=mode, fingerprint=FINGERPRINT, launched_at_s=START_S, elapsed_s=until_s,
-        policy_text="Round robin, 1 epoch each", schedule=tuple(slices), cpu_s=92.0, peak_memory_bytes=height_mib * MIB,
-        memory=Series(seconds, tuple((height_mib - 40 * math.exp(-s / 4)) * MIB for s in seconds)), attempt=1,
+        f"r-{mode}",
+        state,
+        parts,
+        mode=mode,
+        fingerprint=FINGERPRINT,
+        launched_at_s=START_S,
+        elapsed_s=until_s,
+        policy_text="Round robin, 1 epoch each",
+        schedule=tuple(slices),
+        cpu_s=92.0,
+        peak_memory_bytes=height_mib * MIB,
+        memory=Series(seconds, tuple((height_mib - 40 * math.exp(-s / 4)) * MIB for s in seconds)),
+        attempt=1,
         ended_at_s=START_S + until_s if state is State.COMPLETED else None,
-    )  # fmt: skip
+    )
     return replace(view, **changes)  # type: ignore[arg-type]
 
 
@@ -112,32 +137,50 @@ def arm(mode: Mode, repeats: int = 1, problem: str | None = None) -> Arm:
         gpu_s=None,
         submodels=tuple(
             ArmSubModel(
-                name=name, number=at, wait_s=Spread((3.0 + at,) * repeats), service_s=Spread((11.0 + at,) * repeats),
-                turnaround_s=Spread((14.0 + 2 * at,) * repeats), cpu_s=Spread((12.0 + at,) * repeats),
-                test_accuracy=0.96, train_loss=0.05, state_sha256=(sha(name),) * repeats,
+                name=name,
+                number=at,
+                wait_s=Spread((3.0 + at,) * repeats),
+                service_s=Spread((11.0 + at,) * repeats),
+                turnaround_s=Spread((14.0 + 2 * at,) * repeats),
+                cpu_s=Spread((12.0 + at,) * repeats),
+                test_accuracy=0.96,
+                train_loss=0.05,
+                state_sha256=(sha(name),) * repeats,
             )
             for at, name in enumerate(NAMES)
         ),
         problem=problem,
-    )  # fmt: skip
+    )
 
 
 def verdict(mode: Mode = "concurrent", ratios: tuple[Spread, ...] = (), **changes: object) -> Verdict:
     """Ratios of memory, makespan, mean turnaround and CPU seconds."""
     memory, makespan, turnaround, cpu = ratios or (spread(0.46), spread(0.64), spread(0.6), spread(0.66))
     known = Verdict(
-        mode=mode, memory_ratio=memory, makespan_ratio=makespan, mean_turnaround_ratio=turnaround,
-        cpu_seconds_ratio=cpu, gpu_seconds_ratio=None, identical_weights=True, withheld_because=None,
-    )  # fmt: skip
+        mode=mode,
+        memory_ratio=memory,
+        makespan_ratio=makespan,
+        mean_turnaround_ratio=turnaround,
+        cpu_seconds_ratio=cpu,
+        gpu_seconds_ratio=None,
+        identical_weights=True,
+        withheld_because=None,
+    )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
 def withheld(mode: Mode, why: str) -> Verdict:
     """A verdict that is not given."""
     return Verdict(
-        mode=mode, memory_ratio=None, makespan_ratio=None, mean_turnaround_ratio=None, cpu_seconds_ratio=None,
-        gpu_seconds_ratio=None, identical_weights=None, withheld_because=why,
-    )  # fmt: skip
+        mode=mode,
+        memory_ratio=None,
+        makespan_ratio=None,
+        mean_turnaround_ratio=None,
+        cpu_seconds_ratio=None,
+        gpu_seconds_ratio=None,
+        identical_weights=None,
+        withheld_because=why,
+    )
 
 
 def comparison(**changes: object) -> Comparison:
@@ -169,9 +212,15 @@ def prediction() -> Prediction:
         by_policy={"round_robin": 412 * MIB, "fcfs": 390 * MIB},
         submodels=tuple(
             SubModelPrediction(
-                name=name, weights_bytes=6 * MIB, gradients_bytes=6 * MIB, optimizer_bytes=12 * MIB,
-                transient_bytes=(30 + at) * MIB, data_bytes=9 * MIB, measured=at == 0, paper_bytes=(260 + at) * MIB,
+                name=name,
+                weights_bytes=6 * MIB,
+                gradients_bytes=6 * MIB,
+                optimizer_bytes=12 * MIB,
+                transient_bytes=(30 + at) * MIB,
+                data_bytes=9 * MIB,
+                measured=at == 0,
+                paper_bytes=(260 + at) * MIB,
             )
             for at, name in enumerate(NAMES)
         ),
-    )  # fmt: skip
+    )

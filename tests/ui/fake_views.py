@@ -150,9 +150,16 @@ def mid_flight() -> RunView:
 def queued() -> RunView:
     parts = tuple(submodel(at, name, 0, State.QUEUED) for at, name in enumerate(NAMES[:2]))
     return run(
-        "r-queued", State.QUEUED, parts, name="second", queue_position=1, started_at_s=None, elapsed_s=None,
-        heartbeat_age_s=None, peak_memory_bytes=None,
-    )  # fmt: skip
+        "r-queued",
+        State.QUEUED,
+        parts,
+        name="second",
+        queue_position=1,
+        started_at_s=None,
+        elapsed_s=None,
+        heartbeat_age_s=None,
+        peak_memory_bytes=None,
+    )
 
 
 def recovered() -> RunView:
@@ -203,17 +210,28 @@ def failed() -> RunView:
     )
     parts = (submodel(0, "lenet", 4, State.STOPPED), broken)
     return run(
-        "r-failed", State.FAILED, parts, name="too fast", ended_at_s=START_S + 30,
-        cause="No sub-model could be finished.", remedy="See the sub-models below.",
-    )  # fmt: skip
+        "r-failed",
+        State.FAILED,
+        parts,
+        name="too fast",
+        ended_at_s=START_S + 30,
+        cause="No sub-model could be finished.",
+        remedy="See the sub-models below.",
+    )
 
 
 def interrupted() -> RunView:
     parts = (submodel(0, "lenet", 6, State.INTERRUPTED),)
     return run(
-        "r-lost", State.INTERRUPTED, parts, name="power cut", ended_at_s=START_S + 20, heartbeat_age_s=400.0,
-        cause="The worker process died.", remedy="Look into worker.log, then submit the spec again.",
-    )  # fmt: skip
+        "r-lost",
+        State.INTERRUPTED,
+        parts,
+        name="power cut",
+        ended_at_s=START_S + 20,
+        heartbeat_age_s=400.0,
+        cause="The worker process died.",
+        remedy="Look into worker.log, then submit the spec again.",
+    )
 
 
 def library() -> tuple[FileView, ...]:
@@ -232,10 +250,17 @@ def library() -> tuple[FileView, ...]:
         ),
     )
     return tuple(
-        FileView(sha256=sha(name.split(".")[0]), kind=kind, filename=name, format=form, size_bytes=92_000,
-                 created_at_s=START_S, facts=dict(facts))
+        FileView(
+            sha256=sha(name.split(".")[0]),
+            kind=kind,
+            filename=name,
+            format=form,
+            size_bytes=92_000,
+            created_at_s=START_S,
+            facts=dict(facts),
+        )
         for name, kind, form, facts in named
-    )  # fmt: skip
+    )
 
 
 def sha(name: str) -> str:

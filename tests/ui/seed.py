@@ -119,8 +119,11 @@ class Seeded:
         self.notifications, self.monitoring = service.notifications, service.monitoring
         self.retention = service.retention
         self.runs, self.library, self.comparisons, self.people = (
-            service.runs, service.library, service.comparisons, service.people,
-        )  # fmt: skip
+            service.runs,
+            service.library,
+            service.comparisons,
+            service.people,
+        )
         self._folder, self._monkeypatch = home.root / "folder" / "models", monkeypatch
         monkeypatch.setattr(client, "inspect", self._inspect)
         monkeypatch.setattr(client, "check", self._check)
@@ -272,9 +275,12 @@ class Seeded:
         refusal = Finding(title="Not a model", field=filename, message="This is no model.", remedy="Export it again.")
         kind = {"pt2": "model", "safetensors": "checkpoint"}.get(filename.rpartition(".")[2], "data")
         return FileReport(
-            kind=kind, format="pt2", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content),
+            kind=kind,
+            format="pt2",
+            sha256=hashlib.sha256(content).hexdigest(),
+            size_bytes=len(content),
             findings=(refusal,) if content == b"broken" else (),
-        )  # fmt: skip
+        )
 
     def _check(self, spec: RunSpec, base: Path, home: Home, tell: Tell) -> CheckReport:
         tell(CheckProgress(text="Trying a step of <b>one</b>", place=2, total=3))
@@ -294,14 +300,21 @@ class Seeded:
             },
             submodels={
                 part.name: SubModelReport(
-                    name=part.name, format="pt2", parameters=9_326, weights_bytes=37_304, input_shape=(1, 8, 8),
-                    samples=1_437, test_samples=360, classes=10, steps_per_epoch=STEPS_PER_EPOCH,
+                    name=part.name,
+                    format="pt2",
+                    parameters=9_326,
+                    weights_bytes=37_304,
+                    input_shape=(1, 8, 8),
+                    samples=1_437,
+                    test_samples=360,
+                    classes=10,
+                    steps_per_epoch=STEPS_PER_EPOCH,
                     **(WITH_TECHNIQUES if part.hyperparameters.techniques else {}),
                     placement=None if part.placement is None else PLACED,
                 )
                 for part in spec.submodels
             },
-        )  # fmt: skip
+        )
 
     def _forecast(self, *given: object, **more: object) -> Forecast | None:
         return None if self.predicted is None else Forecast(self.predicted, ())
@@ -317,11 +330,18 @@ WITH_TECHNIQUES: Any = {
 """What the check measures of a sub-model with techniques."""
 PLACED = PlacementReport(
     runs=[[0, 2], [1, 3]],
-    plan=PlacementPlan(2.0, 2.0, 1.5, 2.0, 9 * MIB, tuple(
-        PlannedDevice(300 * MIB, peak * MIB, 50 * MIB, 1.0, (PlannedTask("conv", False, 0.0, 1.0, peak * MIB),))
-        for peak in (200, 250)
-    )),
-)  # fmt: skip
+    plan=PlacementPlan(
+        2.0,
+        2.0,
+        1.5,
+        2.0,
+        9 * MIB,
+        tuple(
+            PlannedDevice(300 * MIB, peak * MIB, 50 * MIB, 1.0, (PlannedTask("conv", False, 0.0, 1.0, peak * MIB),))
+            for peak in (200, 250)
+        ),
+    ),
+)
 """Where the check places a sub-model with several devices."""
 
 
@@ -432,8 +452,18 @@ def _run_row(view: RunView) -> RunRow:
     launched_at_s = view.launched_at_s
     if launched_at_s is None and view.elapsed_s is not None:
         launched_at_s = (view.ended_at_s or now_s) - view.elapsed_s
-    same = ("name", "device", "mode", "threads", "cause", "remedy", "created_at_s", "started_at_s", "ended_at_s",
-            "waits_for")  # fmt: skip
+    same = (
+        "name",
+        "device",
+        "mode",
+        "threads",
+        "cause",
+        "remedy",
+        "created_at_s",
+        "started_at_s",
+        "ended_at_s",
+        "waits_for",
+    )
     return RunRow(
         **{name: getattr(view, name) for name in same},
         id=view.run_id,
@@ -447,8 +477,17 @@ def _run_row(view: RunView) -> RunRow:
 
 
 def _hybrid_row(view: RunView) -> HybridRow:
-    same = ("mode", "attempt", "recoveries", "cpu_s", "gpu_s", "energy_j", "now_reason", "memory_source",
-            "peak_memory_bytes")  # fmt: skip
+    same = (
+        "mode",
+        "attempt",
+        "recoveries",
+        "cpu_s",
+        "gpu_s",
+        "energy_j",
+        "now_reason",
+        "memory_source",
+        "peak_memory_bytes",
+    )
     return HybridRow(
         **{name: getattr(view, name) for name in same},
         id=view.run_id,
@@ -460,10 +499,35 @@ def _hybrid_row(view: RunView) -> HybridRow:
 
 
 def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
-    same = ("name", "arrival", "number", "priority", "model_format", "parameters", "epochs", "epochs_done",
-            "steps_total", "steps_done", "service_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy",
-            "peak_memory_bytes", "not_learning", "cpu_s", "cause", "remedy", "checkpoint_step", "checkpoint_bytes",
-            "checkpoint_at_s", "artifact", "artifact_bytes", "certify_at_s", "state_sha256")  # fmt: skip
+    same = (
+        "name",
+        "arrival",
+        "number",
+        "priority",
+        "model_format",
+        "parameters",
+        "epochs",
+        "epochs_done",
+        "steps_total",
+        "steps_done",
+        "service_s",
+        "train_loss",
+        "train_accuracy",
+        "test_loss",
+        "test_accuracy",
+        "peak_memory_bytes",
+        "not_learning",
+        "cpu_s",
+        "cause",
+        "remedy",
+        "checkpoint_step",
+        "checkpoint_bytes",
+        "checkpoint_at_s",
+        "artifact",
+        "artifact_bytes",
+        "certify_at_s",
+        "state_sha256",
+    )
     ended_at_s = part.ended_at_s or view.ended_at_s or view.created_at_s
     return SubModelRow(
         **{name: getattr(part, name) for name in same},
@@ -496,47 +560,104 @@ def _telemetry(view: RunView) -> Iterator[tuple[type, list[dict[str, Any]]]]:
                 ],
             )
         tested = dict(zip(part.test_accuracy_curve.x, part.test_accuracy_curve.y, strict=True))
-        yield EpochRow, [
-            {"submodel": part.name, "attempt": 1, "epoch": int(x), "step": int(x) * STEPS_PER_EPOCH, "test_loss": y,
-             "test_accuracy": tested.get(x), "learning_rate": None, "train_loss": None, "train_accuracy": None}
-            for x, y in zip(part.test_loss_curve.x, part.test_loss_curve.y, strict=True)
-        ]  # fmt: skip
-    yield SliceRow, [
-        {"submodel": turn.submodel, "attempt": 1, "start_s": turn.start_s, "end_s": turn.end_s, "steps": turn.steps,
-         "from_step": 0, "reason": turn.reason}
-        for turn in view.schedule
-    ]  # fmt: skip
+        yield (
+            EpochRow,
+            [
+                {
+                    "submodel": part.name,
+                    "attempt": 1,
+                    "epoch": int(x),
+                    "step": int(x) * STEPS_PER_EPOCH,
+                    "test_loss": y,
+                    "test_accuracy": tested.get(x),
+                    "learning_rate": None,
+                    "train_loss": None,
+                    "train_accuracy": None,
+                }
+                for x, y in zip(part.test_loss_curve.x, part.test_loss_curve.y, strict=True)
+            ],
+        )
+    yield (
+        SliceRow,
+        [
+            {
+                "submodel": turn.submodel,
+                "attempt": 1,
+                "start_s": turn.start_s,
+                "end_s": turn.end_s,
+                "steps": turn.steps,
+                "from_step": 0,
+                "reason": turn.reason,
+            }
+            for turn in view.schedule
+        ],
+    )
     source = view.memory_source
     memory = zip(view.memory.x, view.memory.y, strict=True)
     yield MemoryRow, [{"at_s": x, "source": source, "size_bytes": int(y)} for x, y in memory if source]
     yield StrataRow, _strata(view)
-    yield EventRow, [
-        {"submodel": event.submodel, "at_s": event.at_s, "kind": event.kind, "code": event.code or "legacy",
-         "state": event.state, "fields": dict(event.fields) or {"text": event.message}}
-        for event in view.events
-    ]  # fmt: skip
-    yield EventRow, [
-        {"submodel": mark.submodel, "at_s": (view.started_at_s or 0.0) + mark.at_s, "kind": "state", "code": "entered",
-         "state": "running", "fields": {}}
-        for mark in view.marks if mark.kind == "load"
-    ]  # fmt: skip
-    yield CommandRow, [
-        {"submodel": command.submodel, "verb": command.text.split()[0], "issued_at_s": command.issued_at_s,
-         "arguments": {command.text.split()[0]: int(command.text.split()[1])}}
-        for command in view.waiting_commands
-    ]  # fmt: skip
+    yield (
+        EventRow,
+        [
+            {
+                "submodel": event.submodel,
+                "at_s": event.at_s,
+                "kind": event.kind,
+                "code": event.code or "legacy",
+                "state": event.state,
+                "fields": dict(event.fields) or {"text": event.message},
+            }
+            for event in view.events
+        ],
+    )
+    yield (
+        EventRow,
+        [
+            {
+                "submodel": mark.submodel,
+                "at_s": (view.started_at_s or 0.0) + mark.at_s,
+                "kind": "state",
+                "code": "entered",
+                "state": "running",
+                "fields": {},
+            }
+            for mark in view.marks
+            if mark.kind == "load"
+        ],
+    )
+    yield (
+        CommandRow,
+        [
+            {
+                "submodel": command.submodel,
+                "verb": command.text.split()[0],
+                "issued_at_s": command.issued_at_s,
+                "arguments": {command.text.split()[0]: int(command.text.split()[1])},
+            }
+            for command in view.waiting_commands
+        ],
+    )
 
 
 def _steps(part: SubModelView, points: Sequence[tuple[float, dict[str, float]]]) -> list[dict[str, Any]]:
     """Steps that count; where some were lost, the last few were trained by a second attempt, over the lost ones."""
     kept = len(points) - RESUMED_STEPS if part.redone_steps else len(points)
     rows = [
-        {"submodel": part.name, "attempt": 1 if step <= kept else 2, "step": step, "steps": 1, "epoch": x,
-         "loss": point.get("loss"), "accuracy": point.get("accuracy")}
+        {
+            "submodel": part.name,
+            "attempt": 1 if step <= kept else 2,
+            "step": step,
+            "steps": 1,
+            "epoch": x,
+            "loss": point.get("loss"),
+            "accuracy": point.get("accuracy"),
+        }
         for step, (x, point) in enumerate(points, start=1)
-    ]  # fmt: skip
-    lost = [{**rows[0], "attempt": 1, "step": kept + at, "epoch": points[kept - 1][0] + at / STEPS_PER_EPOCH}
-            for at in range(1, part.redone_steps + 1)]  # fmt: skip
+    ]
+    lost = [
+        {**rows[0], "attempt": 1, "step": kept + at, "epoch": points[kept - 1][0] + at / STEPS_PER_EPOCH}
+        for at in range(1, part.redone_steps + 1)
+    ]
     return [*rows, *lost]
 
 

@@ -89,8 +89,11 @@ PAGES = {
     "library": "",
     "people": "",
 }
-CLOSED = {Role.VIEWER: {"queue", "submit", "build", "library", "people"}, Role.SUBMITTER: {"queue", "people"},
-          Role.OPERATOR: {"people"}}  # fmt: skip
+CLOSED = {
+    Role.VIEWER: {"queue", "submit", "build", "library", "people"},
+    Role.SUBMITTER: {"queue", "people"},
+    Role.OPERATOR: {"people"},
+}
 FORBIDDEN = {("compare", Role.SUBMITTER): "from the work of several people"}
 
 

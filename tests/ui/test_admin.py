@@ -86,9 +86,12 @@ def test_what_retention_would_delete_is_shown_before_and_deleted_only_when_asked
 def test_the_log_is_searched_filtered_turned_and_taken_as_csv(tab, service):
     for place in range(70):
         service.store.people.note(
-            person="ann@example.org" if place % 7 else "=bob", role="submitter", action="stop", subject=f"run {place}",
+            person="ann@example.org" if place % 7 else "=bob",
+            role="submitter",
+            action="stop",
+            subject=f"run {place}",
             outcome="allowed",
-        )  # fmt: skip
+        )
     app = tab("Audit log")
     assert "run 69" in text_of(app) and "run 3 " not in text_of(app)
     done(app.button(key="audit-older").click().run())

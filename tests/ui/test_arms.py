@@ -45,8 +45,9 @@ def test_a_double_click_on_a_baseline_cannot_start_the_other(page, open_page, se
     app = open_page(page, run="r-hybrid")
     press(app, "Run concurrent")
     assert [button.label for button in app.button if button.label.startswith("Run ")] == [
-        "Run concurrent", "Run sequential",
-    ]  # fmt: skip
+        "Run concurrent",
+        "Run sequential",
+    ]
     assert button(app, "Run concurrent").disabled and "waits" in button(app, "Run concurrent").help
     assert not button(app, "Run sequential").disabled
 

@@ -272,8 +272,11 @@ def test_the_recovery_settings_stay_out_of_the_draft_until_they_are_changed(open
     before = json.loads(json.dumps(service.drafts[drafted]))
     press(open_page("build", draft=drafted), "Move down lenet")
     assert {**service.drafts[drafted], "submodels": []} == {
-        **before, "submodels": [], "checkpoint": before["checkpoint"], "recovery": before["recovery"],
-    }  # fmt: skip
+        **before,
+        "submodels": [],
+        "checkpoint": before["checkpoint"],
+        "recovery": before["recovery"],
+    }
     app = open_page("build", draft="new")
     app.text_input(key="run-name").set_value("mine").run()
     [document] = [document for document in service.drafts.values() if document["name"] == "mine"]
@@ -552,13 +555,18 @@ def test_dropped_models_and_data_become_sub_models_at_once(open_page, service, m
 def test_a_second_drop_inherits_nothing_and_rows_say_what_is_guessed(open_page, service, monkeypatch):
     floats, pictures = ({"input_shape": shape, "input_dtype": "float32"} for shape in ([64], [3, 32, 32]))
     facts = {
-        "png.pt2": pictures, "mlp.pt2": floats, "more.pt2": floats, "other.pt2": {"input_shape": [7]},
-        "shapes.zip": pictures | {"input_dtype": "uint8", "classes": 3}, "digits.npz": floats | {"classes": 10},
-    }  # fmt: skip
+        "png.pt2": pictures,
+        "mlp.pt2": floats,
+        "more.pt2": floats,
+        "other.pt2": {"input_shape": [7]},
+        "shapes.zip": pictures | {"input_dtype": "uint8", "classes": 3},
+        "digits.npz": floats | {"classes": 10},
+    }
     monkeypatch.setattr(
-        client, "inspect",
+        client,
+        "inspect",
         lambda path, name, **asked: service._inspect(path, name, **asked).model_copy(update={"facts": facts[name]}),
-    )  # fmt: skip
+    )
 
     def split_data(sha256, **plan):
         whole = next(file for file in service.library.files() if file.sha256 == sha256)

@@ -23,7 +23,12 @@ LEAST_LETTERS = 3
 HOLE = "\0"
 BY_HAND = {
     "pages/_ui/actions.py state_buttons": (
-        "pause-r-live-", "resume-r-lost-", "save-r-live-resnet", "stop-r-live-", "Pause resnet", "Stop transformer",
+        "pause-r-live-",
+        "resume-r-lost-",
+        "save-r-live-resnet",
+        "stop-r-live-",
+        "Pause resnet",
+        "Stop transformer",
     ),
     "pages/_ui/actions.py drain_button": ("Drain cpu", "Use cpu again", "Drain gpu-1", "Use gpu-1 again"),
     "pages/_ui/banners.py _retries": ("Retry with learning rate /10", "retry-plain-r-quarantine-lenet"),
@@ -34,10 +39,14 @@ BY_HAND = {
     "pages/_ui/line_rows.py _moves": ("line-vertical_align_top-x", "line-arrow_upward-x", "line-arrow_downward-x"),
     "pages/_ui/listed.py head": ("Move up 3. resize", "Move down 1. random_crop", "Remove 1. resize"),
     "pages/_ui/submodel_form.py _buttons": (
-        "Move up transformer", "Move down lenet", "Move transformer to the top", "Remove resnet",
-        "Edit lenet", "Duplicate lenet",
+        "Move up transformer",
+        "Move down lenet",
+        "Move transformer to the top",
+        "Remove resnet",
+        "Edit lenet",
+        "Duplicate lenet",
     ),
-}  # fmt: skip
+}
 """Buttons whose names are all holes, by file and function: what tests press of them."""
 
 

@@ -68,8 +68,9 @@ def test_the_parts_of_a_split_are_chosen_though_others_have_their_names(open_pag
     box(app, "Training data").select_index(0).run()
     press(app, "Split")
     assert (box(app, "Training data").value, box(app, "Test data").value) == (
-        f"sha256:{train.sha256}", f"sha256:{test.sha256}",
-    )  # fmt: skip
+        f"sha256:{train.sha256}",
+        f"sha256:{test.sha256}",
+    )
 
 
 def test_a_row_names_the_hash_where_the_name_alone_says_too_little(open_page, service, drafted):

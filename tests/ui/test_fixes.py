@@ -7,13 +7,20 @@ from tests.ui.reading import box, labels, press, text_of
 from unifiednn_core.base.errors import Finding, Fix
 
 SCALE = Finding(
-    title="Integer inputs", field="submodels.lenet.scale", message="They are bytes.", remedy="Scale them.",
+    title="Integer inputs",
+    field="submodels.lenet.scale",
+    message="They are bytes.",
+    remedy="Scale them.",
     fix=Fix(label="Use 1/255", value=1 / 255),
-)  # fmt: skip
+)
 UNTESTED = Finding(
-    severity="warning", title="No test data", field="submodels.resnet.test_data", message="None.", remedy="Give some.",
+    severity="warning",
+    title="No test data",
+    field="submodels.resnet.test_data",
+    message="None.",
+    remedy="Give some.",
     fix=Fix(label="Split 80/20", value=0.2, verb="split"),
-)  # fmt: skip
+)
 
 
 def test_a_fix_changes_the_draft_and_nothing_else(open_page, service, drafted):
@@ -69,10 +76,14 @@ def test_a_technique_that_saves_nothing_is_removed_and_the_others_stay(open_page
         service.drafts[drafted]["submodels"] = [{**first, "hyperparameters": hyper}, *rest]
         service.findings = (
             Finding(
-                severity="warning", title="Useless", field=place, message="0 %.", remedy="Leave it out.",
+                severity="warning",
+                title="Useless",
+                field=place,
+                message="0 %.",
+                remedy="Leave it out.",
                 fix=Fix(label="Remove it", value="compression", verb="remove"),
             ),
-        )  # fmt: skip
+        )
         press(press(open_page("build", draft=drafted), "Check"), "Remove it")
         changed, *kept = service.drafts[drafted]["submodels"]
         assert changed["hyperparameters"] == {**hyper, "techniques": others} and kept == rest

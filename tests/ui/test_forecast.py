@@ -28,8 +28,14 @@ def test_a_change_is_foreseen_before_it_is_applied(open_page, service):
 
 def test_a_run_shows_predicted_beside_actual_finish(open_page, service):
     finish_s = {name: 10.0 + at for at, name in enumerate(NAMES)}
-    kept = {"policy": "round_robin", "finish_s": finish_s, "makespan_s": 12.0, "mean_turnaround_s": 11.0,
-            "basis": "measured", "renewed": False}  # fmt: skip
+    kept = {
+        "policy": "round_robin",
+        "finish_s": finish_s,
+        "makespan_s": 12.0,
+        "mean_turnaround_s": 11.0,
+        "basis": "measured",
+        "renewed": False,
+    }
     assert "Predicted and actual finish" not in text_of(open_page("run", run="r-live"))
     service.store.runs.update("r-live", environment={"forecast": kept})
     words = text_of(open_page("run", run="r-live"))

@@ -64,9 +64,14 @@ def test_a_table_is_read_as_the_fields_say(open_page, service, upload):
     field(app, "First line").select_index(2).run()
     upload(app, "data-set", "table.csv", b"x")
     wish = TableImportOptions(
-        target="price", text_columns=("note", "more text"), ignore=("id",), tokenizer="words", length=16, mask=True,
+        target="price",
+        text_columns=("note", "more text"),
+        ignore=("id",),
+        tokenizer="words",
+        length=16,
+        mask=True,
         header=False,
-    )  # fmt: skip
+    )
     assert service.import_options == ImportOptions(table=wish)
 
 
@@ -93,9 +98,10 @@ def test_a_plan_comes_back_from_its_table_without_what_was_fitted_and_with_what_
     again = parse_plan(plan_form.edited_plan(PLAN, plan_form.rows(PLAN), "label"))
     unfitted = [
         column.model_copy(update={entry: None for entry in plan_form.FITTED if hasattr(column, entry)})
-        if column.kind != "list" else column
+        if column.kind != "list"
+        else column
         for column in PLAN.columns
-    ]  # fmt: skip
+    ]
     assert [column for column in again.columns if column.kind != "list"] == [
         column for column in unfitted if column.kind != "list"
     ]

@@ -125,10 +125,14 @@ def of_kind(service, kind: str):
     return next(one for one in service.library.shelf() if one.file.kind == kind)
 
 
-@pytest.mark.parametrize(("shelf", "kind", "entry"), [
-    ("shelf-model", "model", "model"), ("shelf-data-set", "data", "train_data"),
-    ("shelf-checkpoint", "checkpoint", "start_from"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shelf", "kind", "entry"),
+    [
+        ("shelf-model", "model", "model"),
+        ("shelf-data-set", "data", "train_data"),
+        ("shelf-checkpoint", "checkpoint", "start_from"),
+    ],
+)
 def test_a_file_becomes_part_of_a_new_draft_that_build_opens(shelf, kind, entry, open_page, service, said) -> None:
     held = of_kind(service, kind)
     app = ticked(open_page, said, shelf, held.file.sha256)

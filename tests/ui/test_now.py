@@ -141,10 +141,19 @@ def test_a_failure_comes_first_until_it_is_dismissed(open_page, service):
 
 def test_the_devices_show_what_they_have_and_never_a_zero_for_what_is_not_known(open_page, service):
     service.devices.devices()
-    service.store.device_samples.write([
-        {"device": "cpu", "total_bytes": 8 * 2**30, "own_bytes": 2**30, "free_bytes": 5 * 2**30, "utilisation": 0.43,
-         "load": 1.25, "others": [{"pid": 7, "user": "mallory", "name": "<b>x</b>", "size_bytes": None}]},
-    ])  # fmt: skip
+    service.store.device_samples.write(
+        [
+            {
+                "device": "cpu",
+                "total_bytes": 8 * 2**30,
+                "own_bytes": 2**30,
+                "free_bytes": 5 * 2**30,
+                "utilisation": 0.43,
+                "load": 1.25,
+                "others": [{"pid": 7, "user": "mallory", "name": "<b>x</b>", "size_bytes": None}],
+            },
+        ]
+    )
     words = text_of(open_page("now"))
     assert "1,024 MiB ours, 2,048 MiB others, 5,120 MiB free" in words and "43 %" in words and "1.25" in words
     assert "Temperature not available" in words

@@ -51,8 +51,16 @@ def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, bus
     [cpu] = [row.device for row in known if row.name == "cpu"]
 
     def enter(name, torch):
-        busy.store.hosts.enter(HostRow(name=name, machine=f"{name}.lab", boot_id=me.boot_id, agent_pid=me.pid,
-                                       agent_started_at_s=me.started_at_s, facts={"torch": torch}))  # fmt: skip
+        busy.store.hosts.enter(
+            HostRow(
+                name=name,
+                machine=f"{name}.lab",
+                boot_id=me.boot_id,
+                agent_pid=me.pid,
+                agent_started_at_s=me.started_at_s,
+                facts={"torch": torch},
+            )
+        )
 
     enter("server", "2.13")
     assert "Hosts" not in text_of(open_page("queue"))
@@ -76,8 +84,16 @@ def test_a_silent_host_says_when_it_is_declared_lost():
 def test_a_host_that_parks_says_so_and_is_forgotten_once_it_is_away(open_page, busy):
     me = own_identity()
     for name in ("server", "gpu-1"):
-        busy.store.hosts.enter(HostRow(name=name, machine="m", boot_id=me.boot_id, agent_pid=me.pid,
-                                       agent_started_at_s=me.started_at_s, facts={}))  # fmt: skip
+        busy.store.hosts.enter(
+            HostRow(
+                name=name,
+                machine="m",
+                boot_id=me.boot_id,
+                agent_pid=me.pid,
+                agent_started_at_s=me.started_at_s,
+                facts={},
+            )
+        )
     busy.store.devices.write([on_host(busy.store.devices.all()[0].device, "gpu-1")], "gpu-1")
     app = open_page("queue")
     assert "Forget gpu-1" not in labels(app), "it is there"

@@ -170,9 +170,15 @@ def test_the_name_of_a_run_cannot_become_markup(open_page, service):
 
 @pytest.mark.parametrize(
     ("deadline", "due_in_s", "text"),
-    [("holds", 90.0, "due in 1 min 30 s"), ("late", 5.0, "due in 5.0 s, will be missed"), (None, 9.0, "due in 9.0 s"),
-     ("met", None, "deadline met"), ("missed", -5.0, "deadline missed"), (None, None, "")],
-)  # fmt: skip
+    [
+        ("holds", 90.0, "due in 1 min 30 s"),
+        ("late", 5.0, "due in 5.0 s, will be missed"),
+        (None, 9.0, "due in 9.0 s"),
+        ("met", None, "deadline met"),
+        ("missed", -5.0, "deadline missed"),
+        (None, None, ""),
+    ],
+)
 def test_how_a_deadline_stands_shows_on_run_and_now(deadline, due_in_s, text):
     view = replace(submodel(0, "lenet", 3, State.RUNNING), deadline=deadline, due_in_s=due_in_s)
     for markup in (submodels.row(run("r", State.RUNNING, (view,)), view), submodels.mini(view)):
@@ -194,7 +200,7 @@ def test_the_members_of_a_sweep_are_listed_best_first_with_what_they_vary(open_p
     assert [list(row.items())[:2] for row in sweep_rows(view)["net"]] == [
         [("Sub-model", "net-lr0_01"), ("learning rate", "0.01")],
         [("Sub-model", "net-lr0_1"), ("learning rate", "0.1")],
-    ]  # fmt: skip
+    ]
     service.listed[:] = [view]
     words = text_of(open_page("run", run="r-sweep"))
     assert "Sweep net" in words and "2 members, best first" in words
@@ -279,11 +285,18 @@ def test_a_comparison_opens_from_the_head_of_an_ended_run(open_page, service):
 def certified(holds):
     outcome = "equal" if holds else "differs"
     return Certificate(
-        submodel="lenet", model="lenet.pt2", made_at_s=START_S, holds=holds, state_sha256="ab" * 32,
-        compared=(CertificateCheck(what="weights", outcome="equal", text="All 9 tensors."),
-                  CertificateCheck(what="outputs", outcome=outcome, text="Outputs of 8 probes: 3 bits.")),
-        versions={"torch": "2.13"}, snippet="net = torch.export.load('lenet.pt2').module()",
-    )  # fmt: skip
+        submodel="lenet",
+        model="lenet.pt2",
+        made_at_s=START_S,
+        holds=holds,
+        state_sha256="ab" * 32,
+        compared=(
+            CertificateCheck(what="weights", outcome="equal", text="All 9 tensors."),
+            CertificateCheck(what="outputs", outcome=outcome, text="Outputs of 8 probes: 3 bits."),
+        ),
+        versions={"torch": "2.13"},
+        snippet="net = torch.export.load('lenet.pt2').module()",
+    )
 
 
 def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(open_page, service):
@@ -308,8 +321,14 @@ def test_a_certificate_is_shown_with_its_hash_its_verdict_and_a_snippet_to_copy(
 
 def test_a_certificate_without_compared_outputs_is_not_green(open_page, service):
     known = certified(True)
-    known = known.model_copy(update={"compared": (known.compared[0], CertificateCheck(
-        what="outputs", outcome="not compared", text="It was trained on a GPU."))})  # fmt: skip
+    known = known.model_copy(
+        update={
+            "compared": (
+                known.compared[0],
+                CertificateCheck(what="outputs", outcome="not compared", text="It was trained on a GPU."),
+            )
+        }
+    )
     first, *others = ended().submodels
     service.listed[:] = [replace(ended(), submodels=(replace(first, certificate=known), *others))]
     words = text_of(open_page("run", run="r-done"))

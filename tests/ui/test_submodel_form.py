@@ -72,11 +72,13 @@ def pair(service):
         [
             replace(model, sha256=sha("pair"), filename="pair.pt2", facts=model.facts | network),
             replace(
-                data, sha256=sha("pairs"), filename="pairs.npz",
+                data,
+                sha256=sha("pairs"),
+                filename="pairs.npz",
                 facts=data.facts | {"inputs": {"left": "float32 [4]", "right": "float32 [4]"}},
             ),
         ]
-    )  # fmt: skip
+    )
     return service
 
 

@@ -66,8 +66,10 @@ def measure(repeats: int) -> list[Trained]:
         with np.load(source) as arrays:
             for part in ("train", "test"):
                 images = torch.from_numpy(arrays[f"{part}_inputs"]).movedim(-1, 1).contiguous()
-                save_file({"inputs": images, "targets": torch.from_numpy(arrays[f"{part}_targets"]).long()},
-                          folder / f"{part}.safetensors")  # fmt: skip
+                save_file(
+                    {"inputs": images, "targets": torch.from_numpy(arrays[f"{part}_targets"]).long()},
+                    folder / f"{part}.safetensors",
+                )
         service.start_supervisor()
         return [one for seed in range(repeats) for one in _pair(service, folder, seed)]
 
@@ -83,25 +85,41 @@ def _pair(service: Service, folder: Path, seed: int) -> list[Trained]:
         row, last = whole[recipe]
         if last.train_accuracy is None or last.test_accuracy is None:
             raise ToolFailed(f"{recipe} has not ended: {row.cause}")
-        found.append(Trained(
-            recipe=recipe, seed=seed, train_accuracy=last.train_accuracy, test_accuracy=last.test_accuracy,
-            service_s=row.service_s, same_bits=short[recipe][0].state_sha256 == plain,
-        ))  # fmt: skip
+        found.append(
+            Trained(
+                recipe=recipe,
+                seed=seed,
+                train_accuracy=last.train_accuracy,
+                test_accuracy=last.test_accuracy,
+                service_s=row.service_s,
+                same_bits=short[recipe][0].state_sha256 == plain,
+            )
+        )
     return found
 
 
 def _trained(service: Service, folder: Path, seed: int, epochs: int) -> dict[str, tuple[SubModelRow, SubModelView]]:
     hyper = {
-        "epochs": epochs, "batch_size": BATCH, "learning_rate": RATE, "seed": seed,
+        "epochs": epochs,
+        "batch_size": BATCH,
+        "learning_rate": RATE,
+        "seed": seed,
         "optimizer_args": {"momentum": MOMENTUM, "weight_decay": DECAY},
         "lr_scheduler": {"name": "cosine", "args": {"T_max": EPOCHS}},
-    }  # fmt: skip
+    }
     submodels = [
-        {"name": name, "model": "model.safetensors", "architecture": {"name": "resnet", "args": {"width": WIDTH}},
-         "train_data": "train.safetensors", "test_data": "test.safetensors", "scale": SCALE,
-         "transforms": transforms, "hyperparameters": hyper}
+        {
+            "name": name,
+            "model": "model.safetensors",
+            "architecture": {"name": "resnet", "args": {"width": WIDTH}},
+            "train_data": "train.safetensors",
+            "test_data": "test.safetensors",
+            "scale": SCALE,
+            "transforms": transforms,
+            "hyperparameters": hyper,
+        }
         for name, transforms in RECIPES.items()
-    ]  # fmt: skip
+    ]
     spec = {"name": "augmentation", "device": "cpu", "threads": 1, "lanes": 2, "submodels": submodels}
     run_id = service.runs.submit(parse_run(spec), folder)
     while service.runs.observe(run_id).ended_at_s is None:
@@ -151,10 +169,15 @@ def described(found: Sequence[Trained]) -> dict[str, Any]:
             f"Augmentation adds {points} of test accuracy.",
             "The first epoch has the bits of a plain loop." if same else "**The first epoch has other bits.**",
         ],
-        "tables": [{"title": f"After {EPOCHS} epochs:", "rows": rows,
-                    "heads": ("recipe", "seed", "training accuracy", "test accuracy", "training time")}],
+        "tables": [
+            {
+                "title": f"After {EPOCHS} epochs:",
+                "rows": rows,
+                "heads": ("recipe", "seed", "training accuracy", "test accuracy", "training time"),
+            }
+        ],
         "measured": [*map(asdict, found)],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -77,24 +77,42 @@ class Course:
     def spec(self, seed: int, keep: float | None) -> SubModelSpec:
         """Describe one training."""
         hyper = {
-            "epochs": self.epochs, "batch_size": BATCH, "learning_rate": self.learning_rate, "seed": seed,
+            "epochs": self.epochs,
+            "batch_size": BATCH,
+            "learning_rate": self.learning_rate,
+            "seed": seed,
             "optimizer_args": {"momentum": 0.9, "weight_decay": 5e-4},
             "lr_scheduler": {"name": "cosine", "args": {"T_max": self.epochs}},
             "techniques": [] if keep is None else [{"name": "dropit", "keep": keep}],
-        }  # fmt: skip
+        }
         document = {"name": name_of(seed, keep), "model": "m", "train_data": "d", "test_data": "t"}
         scaling = {"scale": 1 / 255, "mean": 0.45, "std": 0.25}
         return SubModelSpec.model_validate(document | scaling | {"hyperparameters": hyper})
 
 
 COURSES = (
-    Course(data="mnist", architecture="lenet", args=NETWORKS["lenet"].narrow, epochs=3, train=12_000, test=10_000,
-           learning_rate=0.02),
-    Course(data="cifar10", architecture="lenet", args={"channels": 3, "image_size": 32, "batch_norm": True}, epochs=8,
-           train=10_000, test=2_000, learning_rate=0.02),
-    Course(data="cifar10", architecture="resnet", args={"width": 8}, epochs=5, train=10_000, test=2_000,
-           learning_rate=0.05),
-)  # fmt: skip
+    Course(
+        data="mnist",
+        architecture="lenet",
+        args=NETWORKS["lenet"].narrow,
+        epochs=3,
+        train=12_000,
+        test=10_000,
+        learning_rate=0.02,
+    ),
+    Course(
+        data="cifar10",
+        architecture="lenet",
+        args={"channels": 3, "image_size": 32, "batch_norm": True},
+        epochs=8,
+        train=10_000,
+        test=2_000,
+        learning_rate=0.02,
+    ),
+    Course(
+        data="cifar10", architecture="resnet", args={"width": 8}, epochs=5, train=10_000, test=2_000, learning_rate=0.05
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +179,16 @@ def outcomes(course: Course, folder: Path, seeds: Sequence[int]) -> list[Outcome
 
     parts = [
         SubModel(
-            course.spec(seed, keep), _definition(course.network(seed)), seed=seed,
-            train=resident.hold("train", partial(_same, train)), test=resident.hold("test", partial(_same, test)),
+            course.spec(seed, keep),
+            _definition(course.network(seed)),
+            seed=seed,
+            train=resident.hold("train", partial(_same, train)),
+            test=resident.hold("test", partial(_same, test)),
             device=HOST,
         )
         for seed in seeds
         for keep in (None, KEEP)
-    ]  # fmt: skip
+    ]
     policy = policy_named("round_robin", {"unit": "epochs", "amount": 1})
     Engine(HybridModel(parts), policy, device=HOST, threads=1, report=take).run()
     return [
@@ -191,9 +212,12 @@ def _data(course: Course, folder: Path) -> tuple[Dataset, Dataset]:
 
 def _definition(network: torch.nn.Module) -> Definition:
     return Definition(
-        format="bench", path=Path("bench"), build=lambda: network, parameters=count_parameters(network),
+        format="bench",
+        path=Path("bench"),
+        build=lambda: network,
+        parameters=count_parameters(network),
         weights_bytes=size_bytes(network.state_dict()),
-    )  # fmt: skip
+    )
 
 
 def _same(held: Dataset) -> Dataset:
@@ -209,10 +233,15 @@ def described(steps: Sequence[Saved], trained: Sequence[Outcome]) -> dict[str, A
         for name in map(_course, trained)
     }
     rows = [
-        (one.techniques, f"{one.saved_bytes / MIB:.0f} MiB", f"{1 - one.saved_bytes / plain.saved_bytes:.0%}",
-         f"{one.peak_bytes / MIB:.0f} MiB", f"{one.step_s:.2f} s")
+        (
+            one.techniques,
+            f"{one.saved_bytes / MIB:.0f} MiB",
+            f"{1 - one.saved_bytes / plain.saved_bytes:.0%}",
+            f"{one.peak_bytes / MIB:.0f} MiB",
+            f"{one.step_s:.2f} s",
+        )
         for one in steps
-    ]  # fmt: skip
+    ]
     accuracies = [
         (_course(one), str(one.seed), f"{one.without:.2f} %", f"{one.given:.2f} %", f"{one.given - one.without:+.2f}")
         for one in trained
@@ -224,18 +253,27 @@ def described(steps: Sequence[Saved], trained: Sequence[Outcome]) -> dict[str, A
         "notes": [
             f"With a tenth of the inputs, ResNet18 keeps {share:.0%} fewer bytes between forward and backward; "
             f"promised are {LEAST_SHARE:.0%}.",
-            *(f"Mean test accuracy on {name} with keep {KEEP}: {-points:+.2f} points; promised is at most "
-              f"{MOST_POINTS:g} less." for name, points in lost.items()),
+            *(
+                f"Mean test accuracy on {name} with keep {KEEP}: {-points:+.2f} points; promised is at most "
+                f"{MOST_POINTS:g} less."
+                for name, points in lost.items()
+            ),
         ],
         "tables": [
-            {"title": f"A step of ResNet18, {BATCH} images:", "rows": rows,
-             "heads": ("techniques", "saved for backward", "less", "peak", "CPU time")},
-            {"title": f"Test accuracy with keep {KEEP}:", "rows": accuracies,
-             "heads": ("network", "seed", "without", "with DropIT", "points")},
+            {
+                "title": f"A step of ResNet18, {BATCH} images:",
+                "rows": rows,
+                "heads": ("techniques", "saved for backward", "less", "peak", "CPU time"),
+            },
+            {
+                "title": f"Test accuracy with keep {KEEP}:",
+                "rows": accuracies,
+                "heads": ("network", "seed", "without", "with DropIT", "points"),
+            },
         ],
         "steps": [*map(asdict, steps)],
         "outcomes": [*map(asdict, trained)],
-    }  # fmt: skip
+    }
 
 
 def _course(outcome: Outcome) -> str:

@@ -52,15 +52,24 @@ _PRINTED = ("PipeDream", "DropIT", "UnifiedNN", "UnifiedNN+DropIT")
 
 def cases(like: Case, tasks: Sequence[Task]) -> tuple[Case, ...]:
     """The arms as three cases, one for each spec."""
-    plain = replace(like, name=PLAIN, tasks=tuple(tasks), hybrids=like.hybrids[:1], thresholds=(),
-                    baselines=("concurrent", PIPEDREAM))  # fmt: skip
+    plain = replace(
+        like,
+        name=PLAIN,
+        tasks=tuple(tasks),
+        hybrids=like.hybrids[:1],
+        thresholds=(),
+        baselines=("concurrent", PIPEDREAM),
+    )
     forms = {DROPPED: "deduplicated", PUBLISHED: "published"}
     dropped = (
-        replace(plain, name=name, baselines=(TECHNIQUES_ALONE,),
-                tasks=tuple(replace(task, techniques=({"name": "dropit", "keep": KEEP, "form": form},))
-                            for task in tasks))
+        replace(
+            plain,
+            name=name,
+            baselines=(TECHNIQUES_ALONE,),
+            tasks=tuple(replace(task, techniques=({"name": "dropit", "keep": KEEP, "form": form},)) for task in tasks),
+        )
         for name, form in forms.items()
-    )  # fmt: skip
+    )
     return plain, *dropped
 
 
@@ -68,19 +77,32 @@ def tables(cases: Sequence[Mapping[str, Any]], figures: Sequence[Figure]) -> lis
     """All arms in one table, and what the paper prints, from the cases of a result."""
     arms = {system: arm for system, (case, mode) in _SYSTEMS.items() if (arm := _arm(cases, case, mode)) is not None}
     names = list(next(iter(arms.values()))["submodels"]) if arms else []
-    heads = ["arm", "peak memory", "makespan", "CPU seconds", *(f"time of {name}" for name in names),
-             *(f"accuracy of {name}" for name in names), "weights of plain PyTorch"]  # fmt: skip
+    heads = [
+        "arm",
+        "peak memory",
+        "makespan",
+        "CPU seconds",
+        *(f"time of {name}" for name in names),
+        *(f"accuracy of {name}" for name in names),
+        "weights of plain PyTorch",
+    ]
     plain = arms.get("PyTorch, concurrent")
     return [
-        {"title": "Medians (least to greatest):", "heads": heads,
-         "rows": [_row(system, arm, plain) for system, arm in arms.items()]},
+        {
+            "title": "Medians (least to greatest):",
+            "heads": heads,
+            "rows": [_row(system, arm, plain) for system, arm in arms.items()],
+        },
         {"title": "What the paper prints:", "heads": ("figure", *_PRINTED), "rows": list(_printed(figures))},
-    ]  # fmt: skip
+    ]
 
 
 def _arm(cases: Sequence[Mapping[str, Any]], case: str, mode: str | None) -> Mapping[str, Any] | None:
-    arms = [one["hybrids"].values() if mode is None else [one["baselines"].get(mode)] for one in cases
-            if one["name"] == case]  # fmt: skip
+    arms = [
+        one["hybrids"].values() if mode is None else [one["baselines"].get(mode)]
+        for one in cases
+        if one["name"] == case
+    ]
     return next((arm for found in arms for arm in found), None)
 
 

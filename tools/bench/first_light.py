@@ -26,8 +26,16 @@ TITLES = {"point": "first moving point", "model": "first model to download", "ve
 READING_S = 8.0
 """Between the first page and the click."""
 _PATIENCE_S, _WIDTH_PX, _HEIGHT_PX = 300.0, 1440, 900
-_ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-              "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
+_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 # Traces of a hybrid, which come first, and whose loss has two points: one alone does not move.
 _POINTS = """() => [...document.querySelectorAll('.js-plotly-plot')]
   .some(chart => (chart._fullData ?? []).some(trace => (trace.x?.length ?? 0) > 1))"""

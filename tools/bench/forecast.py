@@ -138,10 +138,15 @@ def _measured(service: Service, epochs: Mapping[str, int]) -> list[Finish]:
             raise ToolFailed(f"The seconds of the forecast are {forecast.basis}.")
         actual = trained(service, asked)
         found += [
-            Finish(policy=policy.name, submodel=name, predicted_s=forecast.finish_s[name], actual_s=end_s,
-                   live_s=actual.live_s.get(name))
+            Finish(
+                policy=policy.name,
+                submodel=name,
+                predicted_s=forecast.finish_s[name],
+                actual_s=end_s,
+                live_s=actual.live_s.get(name),
+            )
             for name, end_s in actual.ends_s.items()
-        ]  # fmt: skip
+        ]
         whole_s = max(actual.ends_s.values())
         found.append(Finish(policy=policy.name, submodel="all", predicted_s=forecast.makespan_s, actual_s=whole_s))
     return found
@@ -177,11 +182,17 @@ def described(found: Sequence[Finish]) -> dict[str, Any]:
         return [(policy, *(cell(policy, name, *keys) for name in shown)) for policy in policies]
 
     thresholds = [
-        {"case": policy, "figure": "largest error of a finish time", "against": "the training", "at_most": AT_MOST,
-         "median": round(worst, 4), "holds": worst <= AT_MOST}
+        {
+            "case": policy,
+            "figure": "largest error of a finish time",
+            "against": "the training",
+            "at_most": AT_MOST,
+            "median": round(worst, 4),
+            "holds": worst <= AT_MOST,
+        }
         for policy in policies
         for worst in [max(abs(median(one.off for one in of(policy, name))) for name in names)]
-    ]  # fmt: skip
+    ]
     return {
         "about": ABOUT,
         "passed": all(entry["holds"] for entry in thresholds),

@@ -182,11 +182,16 @@ def described(delays: Sequence[Delayed], schedules: Sequence[Scheduled]) -> dict
     """Tables and figures."""
     first = {one.network: one for one in delays if one.stages == 1}
     rows = [
-        (one.network, "PipeDream, 1 stage" if one.stages == 1 else f"PipeDream, {one.stages} stages",
-         f"{memory_text(one.peak_bytes)} ({one.peak_bytes / first[one.network].peak_bytes:.2f} times)",
-         f"{1000 * median(one.cpu_s):.1f} ms", f"{one.accuracy:.1%}", "the same" if one.same_bits else "other")
+        (
+            one.network,
+            "PipeDream, 1 stage" if one.stages == 1 else f"PipeDream, {one.stages} stages",
+            f"{memory_text(one.peak_bytes)} ({one.peak_bytes / first[one.network].peak_bytes:.2f} times)",
+            f"{1000 * median(one.cpu_s):.1f} ms",
+            f"{one.accuracy:.1%}",
+            "the same" if one.same_bits else "other",
+        )
         for one in delays
-    ]  # fmt: skip
+    ]
     others = [(one.schedule, str(one.stages), "the same" if one.same_bits else "**other**") for one in schedules]
     exact = all(one.same_bits for one in first.values()) and all(one.same_bits for one in schedules)
     return {
@@ -202,15 +207,27 @@ def described(delays: Sequence[Delayed], schedules: Sequence[Scheduled]) -> dict
             f" {MICRO_BATCHES} micro-batches.",
         ],
         "tables": [
-            {"title": "PipeDream on one device, memory beyond weights and data:", "rows": rows,
-             "heads": ("network", "training", "memory at most", "CPU time of a batch", "test accuracy",
-                       "bits of the plain loop")},
-            {"title": "LeNet over two processes, two steps:", "rows": others,
-             "heads": ("schedule", "stages", "bits of accumulation")},
+            {
+                "title": "PipeDream on one device, memory beyond weights and data:",
+                "rows": rows,
+                "heads": (
+                    "network",
+                    "training",
+                    "memory at most",
+                    "CPU time of a batch",
+                    "test accuracy",
+                    "bits of the plain loop",
+                ),
+            },
+            {
+                "title": "LeNet over two processes, two steps:",
+                "rows": others,
+                "heads": ("schedule", "stages", "bits of accumulation"),
+            },
         ],
         "delays": [*map(asdict, delays)],
         "schedules": [*map(asdict, schedules)],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

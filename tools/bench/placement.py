@@ -55,22 +55,30 @@ NETS: Mapping[str, PlacedNet] = {
     "ResNet50": PlacedNet(
         architecture="resnet",
         args={"blocks": [3, 4, 6, 3], "width": 64, "channels": 3, "classes": 10, "bottleneck": True},
-        shape=(8, 3, 32, 32), reading="full size, images of 32x32, batch of 8",
+        shape=(8, 3, 32, 32),
+        reading="full size, images of 32x32, batch of 8",
     ),
     "VGG16+CBAM": PlacedNet(
-        architecture="vgg_cbam", args={**NETWORKS["vgg16_cbam"].full, "width": 32, "hidden": 512},
+        architecture="vgg_cbam",
+        args={**NETWORKS["vgg16_cbam"].full, "width": 32, "hidden": 512},
         shape=(2, 3, 112, 112),
         reading="half the width, hidden layers of 512 instead of 4096, images of 112x112, batch of 2",
     ),
     "Transformer LM": PlacedNet(
-        architecture="transformer_lm", args={**NETWORKS["transformer_lm"].full, "vocabulary": 2000, "layers": 6},
-        shape=(20, 35), words=2000, reading="2,000 words instead of 28,782, 6 layers instead of 2, batch of 20",
+        architecture="transformer_lm",
+        args={**NETWORKS["transformer_lm"].full, "vocabulary": 2000, "layers": 6},
+        shape=(20, 35),
+        words=2000,
+        reading="2,000 words instead of 28,782, 6 layers instead of 2, batch of 20",
     ),
     "XLM-R": PlacedNet(
-        architecture="roberta", args={**NETWORKS["xlm_roberta"].full, "vocabulary": 8000, "layers": 6, "positions": 66},
-        shape=(8, 56), words=8000, reading="8,000 words instead of 250,002, 6 layers instead of 12, batch of 8",
+        architecture="roberta",
+        args={**NETWORKS["xlm_roberta"].full, "vocabulary": 8000, "layers": 6, "positions": 66},
+        shape=(8, 56),
+        words=8000,
+        reading="8,000 words instead of 250,002, 6 layers instead of 12, batch of 8",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +140,15 @@ def large_graph(ops: int = LARGE_OPS, seed: int = 0) -> CostGraph:
     """A graph with branches in which every fourth operator has a weight; equal for equal seeds."""
     draw = random.Random(seed)
     made = tuple(
-        Op(f"op{number}", draw.randint(1, 20) * 1e-5, draw.randint(0, 30) * 1e-5, draw.randint(1, 64) * _KIB,
-           keeps_output=draw.random() < 0.3)
+        Op(
+            f"op{number}",
+            draw.randint(1, 20) * 1e-5,
+            draw.randint(0, 30) * 1e-5,
+            draw.randint(1, 64) * _KIB,
+            keeps_output=draw.random() < 0.3,
+        )
         for number in range(ops)
-    )  # fmt: skip
+    )
     edges = tuple(
         Edge(source, target, made[source].output_bytes, made[source].output_bytes, kept=draw.random() < 0.5)
         for target in range(1, ops)
@@ -249,23 +262,34 @@ ABOUT = "Networks on several devices under hard limits of memory (ParDNN): balan
 def described(rows: Sequence[PlacedRow], larger: Sequence[LargeRow]) -> dict[str, Any]:
     """Tables and figures."""
     cells = [
-        (row.network, str(row.devices), "none" if row.cap_share is None else f"{row.cap_share:.0%}",
-         f"{row.of_bound:.3f}", f"{row.program_of_bound:.3f}",
-         "" if row.peak_of_cap is None else f"{row.peak_of_cap:.3f}", f"{row.balance:.3f}",
-         f"{row.pipeline_of_bound:.3f}", "the same" if row.same_bits else "**differ**")
+        (
+            row.network,
+            str(row.devices),
+            "none" if row.cap_share is None else f"{row.cap_share:.0%}",
+            f"{row.of_bound:.3f}",
+            f"{row.program_of_bound:.3f}",
+            "" if row.peak_of_cap is None else f"{row.peak_of_cap:.3f}",
+            f"{row.balance:.3f}",
+            f"{row.pipeline_of_bound:.3f}",
+            "the same" if row.same_bits else "**differ**",
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     large_cells = [
-        (f"{row.operators:,}", str(row.devices), "none" if row.cap_bytes is None else memory_text(row.cap_bytes),
-         f"{row.cpu_s:.1f} s", f"{row.of_bound:.3f}", "" if row.peak_of_cap is None else f"{row.peak_of_cap:.3f}")
+        (
+            f"{row.operators:,}",
+            str(row.devices),
+            "none" if row.cap_bytes is None else memory_text(row.cap_bytes),
+            f"{row.cpu_s:.1f} s",
+            f"{row.of_bound:.3f}",
+            "" if row.peak_of_cap is None else f"{row.peak_of_cap:.3f}",
+        )
         for row in larger
-    ]  # fmt: skip
+    ]
     readings = dict.fromkeys((row.network, row.reading, row.path_share) for row in rows)
     return {
         "about": ABOUT,
-        "passed": all(
-            row.same_bits and row.of_bound <= MOST_OF_BOUND and (row.peak_of_cap or 0) <= 1 for row in rows
-        )
+        "passed": all(row.same_bits and row.of_bound <= MOST_OF_BOUND and (row.peak_of_cap or 0) <= 1 for row in rows)
         and all(row.cpu_s <= MOST_LARGE_S and (row.peak_of_cap or 0) <= 1 for row in larger),
         "thresholds": [],
         "notes": [
@@ -277,16 +301,37 @@ def described(rows: Sequence[PlacedRow], larger: Sequence[LargeRow]) -> dict[str
             *(f"{name}: {reading}. Critical path: {path:.0%} of the work." for name, reading, path in readings),
         ],
         "tables": [
-            {"title": "By network, devices, and the tightest limit of each device that was kept:", "rows": cells,
-             "heads": ("network", "devices", "limit, of one device's peak", "makespan by bound", "in program order",
-                       "peak by limit", "slowest stage by a fair share", "pipeline by balance", "bits")},
-            {"title": f"A large graph, drawn at random (promised: {MOST_LARGE_S:g} s):", "rows": large_cells,
-             "heads": ("operators", "devices", "limit of each", "processor time", "makespan by bound",
-                       "peak by limit")},
+            {
+                "title": "By network, devices, and the tightest limit of each device that was kept:",
+                "rows": cells,
+                "heads": (
+                    "network",
+                    "devices",
+                    "limit, of one device's peak",
+                    "makespan by bound",
+                    "in program order",
+                    "peak by limit",
+                    "slowest stage by a fair share",
+                    "pipeline by balance",
+                    "bits",
+                ),
+            },
+            {
+                "title": f"A large graph, drawn at random (promised: {MOST_LARGE_S:g} s):",
+                "rows": large_cells,
+                "heads": (
+                    "operators",
+                    "devices",
+                    "limit of each",
+                    "processor time",
+                    "makespan by bound",
+                    "peak by limit",
+                ),
+            },
         ],
         "rows": [asdict(row) for row in rows],
         "large": [asdict(row) for row in larger],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -107,9 +107,21 @@ def _seed(home: Home, runs: int, slices: int) -> None:
 
 
 def _run(number: int) -> RunRow:
-    submodels = [{"name": name, "model": f"{name}.pt2", "train_data": "digits.pt",
-                  "hyperparameters": {"epochs": 1, "batch_size": 64, "optimizer": "sgd", "learning_rate": 0.01,
-                                      "criterion": "cross_entropy"}} for name in NAMES]  # fmt: skip
+    submodels = [
+        {
+            "name": name,
+            "model": f"{name}.pt2",
+            "train_data": "digits.pt",
+            "hyperparameters": {
+                "epochs": 1,
+                "batch_size": 64,
+                "optimizer": "sgd",
+                "learning_rate": 0.01,
+                "criterion": "cross_entropy",
+            },
+        }
+        for name in NAMES
+    ]
     return RunRow(
         id=_run_id(number),
         name="demo",

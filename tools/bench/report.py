@@ -68,8 +68,16 @@ _ARM_HEADS = ("arm", "peak memory", "makespan", "mean turnaround", "CPU seconds"
 _LOADER_HEADS, _PAGE_HEADS = ("data loader", "data loader, CPU"), ("anonymous pages", "pages of files")
 _VERDICT_HEADS = ("hybrid / baseline", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights")
 _RATIO_HEADS = (
-    "bench", "hybrid", "against", "repeats", "memory", "makespan", "mean turnaround", "CPU seconds", "same weights",
-)  # fmt: skip
+    "bench",
+    "hybrid",
+    "against",
+    "repeats",
+    "memory",
+    "makespan",
+    "mean turnaround",
+    "CPU seconds",
+    "same weights",
+)
 _PROMISE_HEADS = ("bench", "what", "promised", "measured")
 _HOLDS, _BROKEN = "holds", "**no**"
 _PART_HEADS = ("arm, sub-model", "wait", "service", "turnaround", "peak memory", "accuracy on test data")

@@ -188,11 +188,16 @@ def _tables(database: str, one: Found) -> Iterator[dict[str, Any]]:
         f"{database}: a page drawn again, by the number of ended runs (CPU ms):",
         ("page", *(f"{size:,}" for size in sizes), "growth, drawn by turns", "statements", "holds"),
         [
-            (name, *(f"{ms:.0f}" for ms in page["cpu_ms"].values()), f"{page['growth']:.2f}",
-             str(list(page["statements"].values())[-1]), "yes" if page["growth"] <= MOST_GROWTH else "**no**")
+            (
+                name,
+                *(f"{ms:.0f}" for ms in page["cpu_ms"].values()),
+                f"{page['growth']:.2f}",
+                str(list(page["statements"].values())[-1]),
+                "yes" if page["growth"] <= MOST_GROWTH else "**no**",
+            )
             for name, page in one.pages.items()
         ],
-    )  # fmt: skip
+    )
     yield _table(
         f"{database}: calls, by the number of ended runs (CPU ms):",
         ("call", *(f"{size:,}" for size in sizes), "statements", "growth of database steps"),
@@ -203,7 +208,7 @@ def _tables(database: str, one: Found) -> Iterator[dict[str, Any]]:
         f"{database}: calls, by devices that train and runs that wait (CPU ms):",
         ("call", *(f"{size:,}" for size in devices), "statements", "growth of database steps"),
         [_cost_row(name, costs, devices) for name, costs in one.fleet.items()],
-    )  # fmt: skip
+    )
     yield _table(
         f"{database}: written at once:",
         ("what", "processes", "per second", "CPU ms of the process", "CPU ms of the server", "lost races"),

@@ -81,9 +81,7 @@ def opened(home: Home) -> Resting:
     def devices() -> list[Device]:
         return [row.device for row in store.devices.all()]
 
-    supervisor = Supervisor(
-        store, NoLauncher(), clock, budget=lambda device: Budget(2**37, 2**36), devices=devices
-    )  # fmt: skip
+    supervisor = Supervisor(store, NoLauncher(), clock, budget=lambda device: Budget(2**37, 2**36), devices=devices)
     return Resting(home, store, supervisor, clock)
 
 

@@ -55,15 +55,24 @@ def batch(step: int) -> TelemetryRows:
         {**own, "step": step * POINTS + at, "steps": 1, "epoch": 0.1, "loss": 0.5, "accuracy": 0.5}
         for at in range(POINTS)
     ]
-    turn = {**own, "start_s": float(step), "end_s": step + 0.9, "steps": POINTS, "from_step": step * POINTS,
-            "lane": 1, "reason": f"{name} has been in line longest of 3."}  # fmt: skip
+    turn = {
+        **own,
+        "start_s": float(step),
+        "end_s": step + 0.9,
+        "steps": POINTS,
+        "from_step": step * POINTS,
+        "lane": 1,
+        "reason": f"{name} has been in line longest of 3.",
+    }
     at = {"at_s": float(step), "source": "process PSS"}
     return TelemetryRows(
-        steps=steps, slices=[turn], memory=[{**at, "size_bytes": 300 * MIB}],
+        steps=steps,
+        slices=[turn],
+        memory=[{**at, "size_bytes": 300 * MIB}],
         strata=[{**at, "total_bytes": 300 * MIB, "strata": strata()}],
         submodels={name: {"steps_done": step * POINTS, "service_s": float(step), "lane": 1}},
         hybrid={"now_reason": turn["reason"], "cpu_s": float(step)},
-    )  # fmt: skip
+    )
 
 
 def writers(home: Home, processes: int, server: int | None, batches: int = BATCHES) -> Rate:
@@ -98,12 +107,30 @@ def single(home: Home) -> dict[str, dict[str, float]]:
 
     def submit(number: int) -> None:
         parts = [
-            SubModelRow(run_id=f"new{number}", name=name, arrival=place, state="queued", priority=0, model_format="pt2",
-                        parameters=1, epochs=2, steps_total=20)
+            SubModelRow(
+                run_id=f"new{number}",
+                name=name,
+                arrival=place,
+                state="queued",
+                priority=0,
+                model_format="pt2",
+                parameters=1,
+                epochs=2,
+                steps_total=20,
+            )
             for place, name in enumerate(NAMES)
-        ]  # fmt: skip
-        run = RunRow(id=f"new{number}", name="new", state="queued", device="auto", spec=spec(number), threads=1,
-                     created_at_s=time.time(), prediction=prediction(number), environment={})  # fmt: skip
+        ]
+        run = RunRow(
+            id=f"new{number}",
+            name="new",
+            state="queued",
+            device="auto",
+            spec=spec(number),
+            threads=1,
+            created_at_s=time.time(),
+            prediction=prediction(number),
+            environment={},
+        )
         store.runs.add((run, parts))
 
     def command(number: int) -> None:
@@ -151,9 +178,7 @@ def _prepared(home: Home, size: Size, *, keep: bool = False) -> Any:
     return None
 
 
-def _at_once(
-    home: Home, processes: int, work: Callable[[Store, int], tuple[int, int]], server: int | None
-) -> Rate:  # fmt: skip
+def _at_once(home: Home, processes: int, work: Callable[[Store, int], tuple[int, int]], server: int | None) -> Rate:
     """Do it in processes that begin together; each opens the store first."""
     ready, told = _FORK.Barrier(processes), _FORK.Queue()
 
@@ -193,5 +218,6 @@ def server_cpu_s(server: int | None) -> float:
         return 0.0
     process = psutil.Process(server)
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
-    return sum(one.user + one.system + getattr(one, "children_user", 0) + getattr(one, "children_system", 0)
-               for one in times)  # fmt: skip
+    return sum(
+        one.user + one.system + getattr(one, "children_user", 0) + getattr(one, "children_system", 0) for one in times
+    )

@@ -100,10 +100,30 @@ class Scenario:
 def _vision(scale: Scale, epochs: tuple[int, int, int], samples: tuple[int, int]) -> tuple[Task, ...]:
     """LeNet, ResNet18 and the ResNet-34 that the paper calls ResNet50; `samples` of MNIST and CIFAR-10."""
     digits, images = samples if scale == "cpu" else (ALL, ALL)
-    lenet = Task(name="lenet", network="lenet", data="mnist", epochs=epochs[0], batch_size=256, learning_rate=0.01,
-                 priority=1, train=digits, test=digits // 6, seed=1)  # fmt: skip
-    resnet18 = Task(name="resnet18", network="resnet18", data="cifar10", epochs=epochs[1], batch_size=128,
-                    learning_rate=0.001, priority=2, train=images, test=images // 4, seed=2)  # fmt: skip
+    lenet = Task(
+        name="lenet",
+        network="lenet",
+        data="mnist",
+        epochs=epochs[0],
+        batch_size=256,
+        learning_rate=0.01,
+        priority=1,
+        train=digits,
+        test=digits // 6,
+        seed=1,
+    )
+    resnet18 = Task(
+        name="resnet18",
+        network="resnet18",
+        data="cifar10",
+        epochs=epochs[1],
+        batch_size=128,
+        learning_rate=0.001,
+        priority=2,
+        train=images,
+        test=images // 4,
+        seed=2,
+    )
     resnet34 = replace(resnet18, name="resnet50", network="resnet34", epochs=epochs[2], priority=3, seed=3)
     return lenet, resnet18, resnet34
 
@@ -117,8 +137,13 @@ def _ways(policy: str) -> tuple[Hybrid, ...]:
 def _paper_vision(scale: Scale) -> tuple[Case, ...]:
     if scale == "paper":
         memory = Threshold(against="concurrent", figure="memory", at_most=0.40)
-        vision = Case(name="vision", tasks=_vision(scale, (20, 100, 120), (0, 0)), hybrids=_ways("priority"),
-                      baselines=_WITH_RESIDENT, thresholds=(memory,))  # fmt: skip
+        vision = Case(
+            name="vision",
+            tasks=_vision(scale, (20, 100, 120), (0, 0)),
+            hybrids=_ways("priority"),
+            baselines=_WITH_RESIDENT,
+            thresholds=(memory,),
+        )
         return vision, _with_mps(vision)
     promised = (
         Threshold(against="concurrent", figure="memory", at_most=0.42),
@@ -128,31 +153,73 @@ def _paper_vision(scale: Scale) -> tuple[Case, ...]:
         Threshold(against="sequential", figure="memory", at_most=1.05),
         Threshold(against="sequential", figure="makespan", at_most=0.50),
     )
-    vision = Case(name="vision", tasks=_vision(scale, (3, 1, 1), (12_000, 768)), hybrids=_ways("priority"),
-                  baselines=_WITH_RESIDENT, thresholds=promised)  # fmt: skip
-    long = replace(vision, name="vision, four times as long", tasks=_vision(scale, (12, 4, 4), (12_000, 768)),
-                   hybrids=vision.hybrids[:2], baselines=("concurrent",), thresholds=())  # fmt: skip
+    vision = Case(
+        name="vision",
+        tasks=_vision(scale, (3, 1, 1), (12_000, 768)),
+        hybrids=_ways("priority"),
+        baselines=_WITH_RESIDENT,
+        thresholds=promised,
+    )
+    long = replace(
+        vision,
+        name="vision, four times as long",
+        tasks=_vision(scale, (12, 4, 4), (12_000, 768)),
+        hybrids=vision.hybrids[:2],
+        baselines=("concurrent",),
+        thresholds=(),
+    )
     return vision, long
 
 
 def _with_mps(case: Case) -> Case:
     """Its concurrent baseline under MPS, which lets kernels of several processes run at once."""
-    return replace(case, name=f"{case.name}, MPS", hybrids=case.hybrids[:1], baselines=("concurrent",), thresholds=(),
-                   mps=True)  # fmt: skip
+    return replace(
+        case, name=f"{case.name}, MPS", hybrids=case.hybrids[:1], baselines=("concurrent",), thresholds=(), mps=True
+    )
 
 
 def _paper_mixed(scale: Scale) -> tuple[Case, ...]:
     few = scale == "cpu"
     tasks = (
-        Task(name="transformer", network="transformer_lm", data="wikitext2", epochs=10, batch_size=10,
-             learning_rate=0.5, lr_decay=0.95, priority=1, train=300 if few else ALL, test=100 if few else ALL,
-             seed=1),
-        Task(name="xlm_roberta", network="xlm_roberta", data="sst2", epochs=5, batch_size=16, learning_rate=1e-5,
-             optimizer="adam", priority=2, train=640 if few else ALL, test=160 if few else ALL, seed=2),
-        Task(name="vgg16_cbam", network="vgg16_cbam", data="cifar10" if few else "cifar10_224", epochs=10,
-             batch_size=64, learning_rate=0.002, priority=3, train=512 if few else 9_469, test=128 if few else ALL,
-             seed=3),
-    )  # fmt: skip
+        Task(
+            name="transformer",
+            network="transformer_lm",
+            data="wikitext2",
+            epochs=10,
+            batch_size=10,
+            learning_rate=0.5,
+            lr_decay=0.95,
+            priority=1,
+            train=300 if few else ALL,
+            test=100 if few else ALL,
+            seed=1,
+        ),
+        Task(
+            name="xlm_roberta",
+            network="xlm_roberta",
+            data="sst2",
+            epochs=5,
+            batch_size=16,
+            learning_rate=1e-5,
+            optimizer="adam",
+            priority=2,
+            train=640 if few else ALL,
+            test=160 if few else ALL,
+            seed=2,
+        ),
+        Task(
+            name="vgg16_cbam",
+            network="vgg16_cbam",
+            data="cifar10" if few else "cifar10_224",
+            epochs=10,
+            batch_size=64,
+            learning_rate=0.002,
+            priority=3,
+            train=512 if few else 9_469,
+            test=128 if few else ALL,
+            seed=3,
+        ),
+    )
     return (Case(name="mixed", tasks=tasks, hybrids=_ways("priority")[:2], baselines=_WITH_RESIDENT),)
 
 
@@ -168,11 +235,19 @@ def _lenets(count: int, scale: Scale, epochs: int, digits: int) -> tuple[Task, .
     """LeNets on one data set, each with its own seed and learning rate."""
     train = digits if scale == "cpu" else ALL
     return tuple(
-        Task(name=f"lenet-{place + 1:02}", network="lenet", data="mnist", epochs=epochs, batch_size=256,
-             learning_rate=round(0.002 * 50 ** (place / max(1, count - 1)), 5), train=train, test=train // 6,
-             seed=place + 1)
+        Task(
+            name=f"lenet-{place + 1:02}",
+            network="lenet",
+            data="mnist",
+            epochs=epochs,
+            batch_size=256,
+            learning_rate=round(0.002 * 50 ** (place / max(1, count - 1)), 5),
+            train=train,
+            test=train // 6,
+            seed=place + 1,
+        )
         for place in range(count)
-    )  # fmt: skip
+    )
 
 
 def _equal_small(scale: Scale) -> tuple[Case, ...]:
@@ -184,19 +259,34 @@ def _equal_small(scale: Scale) -> tuple[Case, ...]:
     )
     kept = promised if scale == "cpu" else ()
     return (
-        Case(name="three", tasks=_lenets(3, scale, epochs, 12_000), hybrids=_ways("fcfs"), baselines=PLAIN_BASELINES,
-             thresholds=kept[:2]),
-        Case(name="eight", tasks=_lenets(8, scale, epochs, 12_000), hybrids=_ways("fcfs"), baselines=_WITH_RESIDENT,
-             thresholds=kept[2:]),
-    )  # fmt: skip
+        Case(
+            name="three",
+            tasks=_lenets(3, scale, epochs, 12_000),
+            hybrids=_ways("fcfs"),
+            baselines=PLAIN_BASELINES,
+            thresholds=kept[:2],
+        ),
+        Case(
+            name="eight",
+            tasks=_lenets(8, scale, epochs, 12_000),
+            hybrids=_ways("fcfs"),
+            baselines=_WITH_RESIDENT,
+            thresholds=kept[2:],
+        ),
+    )
 
 
 def _sweep_32(scale: Scale) -> tuple[Case, ...]:
     if scale == "cpu":
         return (Case(name="sweep", tasks=_lenets(32, scale, 1, 6_000)),)
     tenth = Threshold(against="concurrent", figure="makespan", at_most=0.10)
-    sweep = Case(name="sweep", tasks=_lenets(32, scale, 20, 0), hybrids=_ways("fcfs"), baselines=_WITH_RESIDENT,
-                 thresholds=(tenth,))  # fmt: skip
+    sweep = Case(
+        name="sweep",
+        tasks=_lenets(32, scale, 20, 0),
+        hybrids=_ways("fcfs"),
+        baselines=_WITH_RESIDENT,
+        thresholds=(tenth,),
+    )
     fused = replace(sweep, name="sweep, fused", hybrids=sweep.hybrids[:1], baselines=("concurrent",), profile="fast")
     return sweep, fused, _with_mps(sweep)
 

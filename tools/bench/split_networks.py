@@ -69,14 +69,19 @@ def measured(
         ratios[which] = max(size for name, size in sizes.items() if name != WHOLE) / sizes[WHOLE]
     ends, joins = ([one[name] for one in found] for name in (WHOLE, SPLIT))
     return {
-        "labels": labels, "epochs": epochs, "width": width, "batch_size": batch_size, "seeds": list(seeds), **split,
+        "labels": labels,
+        "epochs": epochs,
+        "width": width,
+        "batch_size": batch_size,
+        "seeds": list(seeds),
+        **split,
         "accuracy": {"end_to_end": ends, "joined": joins},
         "points_lost": 100 * (mean(ends) - mean(joins)),
         "step_bytes": found[0]["step_bytes"],
         "temporary_bytes": found[0]["temporary_bytes"],
         "ratios": ratios,
         "passed_bytes": found[0]["passed_bytes"],
-    }  # fmt: skip
+    }
 
 
 def _network(width: int) -> dict[str, Any]:
@@ -90,8 +95,14 @@ def _network(width: int) -> dict[str, Any]:
 def _spec(
     files: tuple[str, str], labels: str, epochs: int, width: int, batch_size: int, seed: int, split: Mapping[str, Any]
 ) -> RunSpec:
-    hyper = {"epochs": epochs, "batch_size": batch_size, "optimizer": "sgd", "learning_rate": 0.05,
-             "optimizer_args": {"momentum": 0.9}, "seed": seed}  # fmt: skip
+    hyper = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "optimizer": "sgd",
+        "learning_rate": 0.05,
+        "optimizer_args": {"momentum": 0.9},
+        "seed": seed,
+    }
     one = {"model": "network.json", "train_data": files[0], "test_data": files[1], "scale": 1 / 255}
     one |= {"hyperparameters": hyper}
     asked = {"at": [CUT], "labels": labels, "seed": seed, "code_rate": width * _RATE_PER_ENTRY, **split}
@@ -155,11 +166,17 @@ def described(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return " / ".join(f"{100 * one:.1f} %" for one in values)
 
     rows = [
-        (one["labels"], shown(one["accuracy"]["end_to_end"]), shown(one["accuracy"]["joined"]),
-         f"{one['points_lost']:+.2f}", f"{one['ratios']['step_bytes']:.2f}", f"{one['ratios']['temporary_bytes']:.2f}",
-         f"{one['passed_bytes'] / 1e6:.1f} MB")
+        (
+            one["labels"],
+            shown(one["accuracy"]["end_to_end"]),
+            shown(one["accuracy"]["joined"]),
+            f"{one['points_lost']:+.2f}",
+            f"{one['ratios']['step_bytes']:.2f}",
+            f"{one['ratios']['temporary_bytes']:.2f}",
+            f"{one['passed_bytes'] / 1e6:.1f} MB",
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     return {
         "about": ABOUT,
         "passed": all(
@@ -176,12 +193,22 @@ def described(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "codes as wide as the layers), for it keeps three of five activations, and its backward takes two more.",
         ],
         "tables": [
-            {"title": "By what the parts learn from:", "rows": rows,
-             "heads": ("labels", "end to end, by seed", "joined", "points lost", "gradients and temporary memory",
-                       "temporary memory", "passed between parts")},
+            {
+                "title": "By what the parts learn from:",
+                "rows": rows,
+                "heads": (
+                    "labels",
+                    "end to end, by seed",
+                    "joined",
+                    "points lost",
+                    "gradients and temporary memory",
+                    "temporary memory",
+                    "passed between parts",
+                ),
+            },
         ],
         "rows": [dict(one) for one in found],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -65,23 +65,77 @@ MOST_TEXT = 300
 _ALL = 10**9
 TASKS: Mapping[Scale, tuple[Task, ...]] = {
     "cpu": (
-        Task(name="lenet", network="lenet", data="mnist", epochs=3, batch_size=128, learning_rate=0.05, train=2_048,
-             test=1_000, seed=_SEED),
-        Task(name="resnet18", network="resnet18", data="cifar10", epochs=2, batch_size=64, learning_rate=0.05,
-             train=512, test=256, seed=_SEED),
-        Task(name="transformer", network="xlm_roberta", data="sst2", epochs=2, batch_size=32, learning_rate=1e-3,
-             optimizer="adam", train=512, test=256, seed=_SEED),
+        Task(
+            name="lenet",
+            network="lenet",
+            data="mnist",
+            epochs=3,
+            batch_size=128,
+            learning_rate=0.05,
+            train=2_048,
+            test=1_000,
+            seed=_SEED,
+        ),
+        Task(
+            name="resnet18",
+            network="resnet18",
+            data="cifar10",
+            epochs=2,
+            batch_size=64,
+            learning_rate=0.05,
+            train=512,
+            test=256,
+            seed=_SEED,
+        ),
+        Task(
+            name="transformer",
+            network="xlm_roberta",
+            data="sst2",
+            epochs=2,
+            batch_size=32,
+            learning_rate=1e-3,
+            optimizer="adam",
+            train=512,
+            test=256,
+            seed=_SEED,
+        ),
     ),
     "paper": (
         Task(name="lenet", network="lenet", data="mnist", epochs=2, batch_size=256, learning_rate=0.05, seed=_SEED),
-        Task(name="resnet18", network="resnet18", data="cifar10", epochs=5, batch_size=128, learning_rate=0.05,
-             seed=_SEED),
-        Task(name="transformer", network="xlm_roberta", data="sst2", epochs=1, batch_size=16, learning_rate=1e-5,
-             optimizer="adam", train=3_200, test=800, seed=_SEED),
+        Task(
+            name="resnet18",
+            network="resnet18",
+            data="cifar10",
+            epochs=5,
+            batch_size=128,
+            learning_rate=0.05,
+            seed=_SEED,
+        ),
+        Task(
+            name="transformer",
+            network="xlm_roberta",
+            data="sst2",
+            epochs=1,
+            batch_size=16,
+            learning_rate=1e-5,
+            optimizer="adam",
+            train=3_200,
+            test=800,
+            seed=_SEED,
+        ),
     ),
-}  # fmt: skip
-_COMPANION = Task(name=COMPANION, network="lenet", data="mnist", epochs=1, batch_size=64, learning_rate=0.05,
-                  train=1_024, test=64, seed=11)  # fmt: skip
+}
+_COMPANION = Task(
+    name=COMPANION,
+    network="lenet",
+    data="mnist",
+    epochs=1,
+    batch_size=64,
+    learning_rate=0.05,
+    train=1_024,
+    test=64,
+    seed=11,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +240,14 @@ def arms() -> tuple[Asked, ...]:
 
 
 def measure(
-    scale: Scale, folder: Path, asked: Sequence[Asked], *, device: str, time_s: float | None = None,
+    scale: Scale,
+    folder: Path,
+    asked: Sequence[Asked],
+    *,
+    device: str,
+    time_s: float | None = None,
     tasks: Sequence[Task] | None = None,
-) -> tuple[list[Row], bool]:  # fmt: skip
+) -> tuple[list[Row], bool]:
     """Measure each of these techniques on each network; returns the rows, and whether the time was enough for all."""
     keep_freed_memory()
     until_s = time.monotonic() + (time_s or _ALL)
@@ -224,15 +283,28 @@ def in_turn(scale: Scale, folder: Path, tasks: Sequence[Task] | None = None) -> 
             pays = [fall for fall in falls if 2 / slowdown(fall.share, fall.share) >= LEAST_GAIN]
             if need is not None and pays:
                 peak_bytes = need.gradients_bytes + need.transient_bytes
-                found.append(InTurn(network=task.name, batch_size=task.batch_size, peak_bytes=peak_bytes,
-                                    together_bytes=peak_bytes + pays[-1].bytes, share=pays[-1].share))  # fmt: skip
+                found.append(
+                    InTurn(
+                        network=task.name,
+                        batch_size=task.batch_size,
+                        peak_bytes=peak_bytes,
+                        together_bytes=peak_bytes + pays[-1].bytes,
+                        share=pays[-1].share,
+                    )
+                )
     return found
 
 
 def _row(
-    task: Task, made: Made, asked: Asked, companion: Made, known: tuple[Trained, Trained], base: Path, home: Home,
+    task: Task,
+    made: Made,
+    asked: Asked,
+    companion: Made,
+    known: tuple[Trained, Trained],
+    base: Path,
+    home: Home,
     device: str,
-) -> Row:  # fmt: skip
+) -> Row:
     """Check and train one sub-model with techniques; an error stands in its row."""
     row = Row(network=task.name, batch_size=task.batch_size, techniques=asked)
     try:
@@ -283,9 +355,11 @@ def _made(task: Task, scale: Scale, folder: Path, base: Path, device: str) -> Ma
     if known is None or spec.test_data is None:
         raise ValueError(f"{model.name} cannot be read, or has no test data")
     return Made(
-        spec, known.read(model, spec.architecture), read_dataset(base / spec.train_data),
+        spec,
+        known.read(model, spec.architecture),
+        read_dataset(base / spec.train_data),
         read_dataset(base / spec.test_data),
-    )  # fmt: skip
+    )
 
 
 def _trained(asked: Sequence[tuple[SubModelSpec, Made]], device: str, *, counts: bool = False) -> Trained:
@@ -294,13 +368,15 @@ def _trained(asked: Sequence[tuple[SubModelSpec, Made]], device: str, *, counts:
     resident = ResidentData(place)
     parts = [
         SubModel(
-            spec, made.definition, seed=spec.hyperparameters.seed or 0,
+            spec,
+            made.definition,
+            seed=spec.hyperparameters.seed or 0,
             train=resident.hold(spec.train_data, partial(_same, made.train)),
             test=resident.hold(str(spec.test_data), partial(_same, made.test)),
             device=place,
         )
         for spec, made in asked
-    ]  # fmt: skip
+    ]
     watch = _Watch(place, LiveBytes() if counts and device == "cpu" else None)
     policy = policy_named("round_robin", {"unit": "steps", "amount": 1})
     engine = Engine(HybridModel(parts), policy, device=place, threads=torch.get_num_threads(), report=watch.take)

@@ -30,8 +30,16 @@ Document = Mapping[str, Any]
 _TO_HOST = ("offload", "idle_offload")
 _TITLES = {name_of(one): one.title for one in TECHNIQUES}
 _MINUS = "\N{MINUS SIGN}"
-_HEADS = ("network, batch", "technique", "memory of a step", "predicted", "seconds per step", "between turns",
-          "test accuracy", "bits")  # fmt: skip
+_HEADS = (
+    "network, batch",
+    "technique",
+    "memory of a step",
+    "predicted",
+    "seconds per step",
+    "between turns",
+    "test accuracy",
+    "bits",
+)
 
 INTRODUCTION = """# Less memory for one network
 
@@ -100,8 +108,9 @@ def _table_of_pairs(pairs: Sequence[Document]) -> str:
 
 def _table_of_all() -> str:
     heads = ("technique", "what it does", "from", "parameters", "bits")
-    rows = [(f"{one.title}<br>`{name_of(one)}`", one.summary, one.paper, _parameters(one), _bits(one))
-            for one in TECHNIQUES]  # fmt: skip
+    rows = [
+        (f"{one.title}<br>`{name_of(one)}`", one.summary, one.paper, _parameters(one), _bits(one)) for one in TECHNIQUES
+    ]
     ruler = ("---",) * len(heads)
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ruler, *rows))
 
@@ -134,9 +143,12 @@ def _measured(name: str, found: Document) -> list[str]:
     scale = "narrowed, on a CPU" if found["scale"] == "cpu" else "at the size of the paper, on a GPU"
     notes = [f"- {note}" for note in found["notes"]]
     return [
-        f"### Networks {scale}", report.origin(name, found), report.table(_HEADS, rows) if rows else "",
-        "Not measured:\n\n" + "\n".join(told) if told else "", "\n".join(notes),
-    ]  # fmt: skip
+        f"### Networks {scale}",
+        report.origin(name, found),
+        report.table(_HEADS, rows) if rows else "",
+        "Not measured:\n\n" + "\n".join(told) if told else "",
+        "\n".join(notes),
+    ]
 
 
 def _row(row: Document) -> Sequence[str]:

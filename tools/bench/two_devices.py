@@ -140,23 +140,38 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
     same = len({pair.state_sha256 for pair in pairs}) == 1
     slowest_s = max(move.left_s - move.step_s for move in moves)
     first = [
-        (f"{count}", _spread([pair.makespan_s for pair in of]), _spread([pair.service_s for pair in of]),
-         f"{max(pair.hybrids for pair in of)}")
+        (
+            f"{count}",
+            _spread([pair.makespan_s for pair in of]),
+            _spread([pair.service_s for pair in of]),
+            f"{max(pair.hybrids for pair in of)}",
+        )
         for count, of in ((1, ones), (2, twos))
-    ]  # fmt: skip
+    ]
     second = [
-        (f"{to}", _spread([move.step_s for move in of]), _spread([move.left_s for move in of]),
-         _spread([move.goes_on_s for move in of]), str(max(move.repeated_steps for move in of)))
+        (
+            f"{to}",
+            _spread([move.step_s for move in of]),
+            _spread([move.left_s for move in of]),
+            _spread([move.goes_on_s for move in of]),
+            str(max(move.repeated_steps for move in of)),
+        )
         for to in dict.fromkeys(move.to for move in moves)
         if (of := [move for move in moves if move.to == to])
-    ]  # fmt: skip
+    ]
     middle = median(ratios)
     return {
         "about": ABOUT,
         "passed": same and middle <= AT_MOST and slowest_s <= MOVES_WITHIN_S,
         "thresholds": [
-            {"case": "two devices", "figure": "makespan", "against": "one device", "at_most": AT_MOST,
-             "median": round(middle, 4), "holds": middle <= AT_MOST}
+            {
+                "case": "two devices",
+                "figure": "makespan",
+                "against": "one device",
+                "at_most": AT_MOST,
+                "median": round(middle, 4),
+                "holds": middle <= AT_MOST,
+            }
         ],
         "notes": [
             f"Two devices / one device: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), from the first"
@@ -167,14 +182,19 @@ def described(pairs: Sequence[Pair], moves: Sequence[Move]) -> dict[str, Any]:
             "All weights have the same bits." if same else "**The weights differ.**",
         ],
         "tables": [
-            {"title": "Medians over the repeats (least to greatest):",
-             "heads": ("devices", "makespan", "seconds of training of both", "hybrids"), "rows": first},
-            {"title": "A device is drained:",
-             "heads": ("on the other device is", "step", "has left after", "goes on after", "steps repeated"),
-             "rows": second},
+            {
+                "title": "Medians over the repeats (least to greatest):",
+                "heads": ("devices", "makespan", "seconds of training of both", "hybrids"),
+                "rows": first,
+            },
+            {
+                "title": "A device is drained:",
+                "heads": ("on the other device is", "step", "has left after", "goes on after", "steps repeated"),
+                "rows": second,
+            },
         ],
         "measured": [*map(asdict, pairs), *map(asdict, moves)],
-    }  # fmt: skip
+    }
 
 
 def _spread(figures: Sequence[float]) -> str:

@@ -132,18 +132,26 @@ def _resnet(folder: Path, data: Path, width: int, batch_size: int, seed: int) ->
             "architecture": {"name": "resnet", "args": {"width": width}},
             "train_data": str(data),
             "scale": 1 / 255,
-            "hyperparameters": {"epochs": 1, "batch_size": batch_size, "learning_rate": 0.001 * seed, "seed": seed,
-                                "optimizer": "sgd", "optimizer_args": {"momentum": 0.9}},
+            "hyperparameters": {
+                "epochs": 1,
+                "batch_size": batch_size,
+                "learning_rate": 0.001 * seed,
+                "seed": seed,
+                "optimizer": "sgd",
+                "optimizer_args": {"momentum": 0.9},
+            },
         }
-    )  # fmt: skip
+    )
 
 
 def measure(repeats: int = 3) -> list[Way]:
     """Train each pair so often in each way, in turns."""
     found = []
     ways: tuple[tuple[str, PoolMode, str], ...] = (
-        (POOLED, "gathered", "1"), (IN_TURN, "private", "1"), (AT_ONCE, "private", "2"),
-    )  # fmt: skip
+        (POOLED, "gathered", "1"),
+        (IN_TURN, "private", "1"),
+        (AT_ONCE, "private", "2"),
+    )
     for _ in range(repeats):
         for way, mode, devices in ways:
             with opened(**{WARM_START_SETTING: "off", CPU_DEVICES_SETTING: devices}) as service:
@@ -199,16 +207,26 @@ def described(found: Sequence[Way]) -> dict[str, Any]:
         return f"{median(sizes):.0f} MiB ({min(sizes):.0f} to {max(sizes):.0f})"
 
     rows = [
-        (case, *(mib(case, way) for way in (POOLED, IN_TURN, AT_ONCE)),
-         f"{ratio(case, IN_TURN):.2f}", f"{ratio(case, AT_ONCE):.2f}")
+        (
+            case,
+            *(mib(case, way) for way in (POOLED, IN_TURN, AT_ONCE)),
+            f"{ratio(case, IN_TURN):.2f}",
+            f"{ratio(case, AT_ONCE):.2f}",
+        )
         for case in names
-    ]  # fmt: skip
+    ]
     thresholds = [
-        {"case": case, "figure": "memory", "against": IN_TURN, "at_most": AT_MOST,
-         "median": round(ratio(case, IN_TURN), 4), "holds": ratio(case, IN_TURN) <= AT_MOST}
+        {
+            "case": case,
+            "figure": "memory",
+            "against": IN_TURN,
+            "at_most": AT_MOST,
+            "median": round(ratio(case, IN_TURN), 4),
+            "holds": ratio(case, IN_TURN) <= AT_MOST,
+        }
         for case in names
         if BEYOND not in case
-    ]  # fmt: skip
+    ]
     same = all(len({one.state_sha256 for one in found if one.case == case}) == 1 for case in names)
     data = "; ".join(f"{case}: {next(o.data_bytes for o in found if o.case == case) / 2**20:.1f} MiB" for case in names)
     return {

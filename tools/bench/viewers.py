@@ -140,10 +140,15 @@ def _window(
 
     spent_s, cpu_s, steps, got = asyncio.run(watched())
     return Window(
-        viewers=viewers, server_cores=cpu_s / spent_s, steps_per_s=steps / spent_s,
-        server_bytes=_own_bytes(server.pid), steps_done=_steps(service, run_id), at_s=time.monotonic() - begin_s,
-        clicks_s=tuple(clicks_s), updates=got,
-    )  # fmt: skip
+        viewers=viewers,
+        server_cores=cpu_s / spent_s,
+        steps_per_s=steps / spent_s,
+        server_bytes=_own_bytes(server.pid),
+        steps_done=_steps(service, run_id),
+        at_s=time.monotonic() - begin_s,
+        clicks_s=tuple(clicks_s),
+        updates=got,
+    )
 
 
 def _crowds(service: Service, dashboard: Dashboard, run_id: str) -> list[int]:

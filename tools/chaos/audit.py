@@ -129,8 +129,11 @@ class StoreAudit:
         known = {number: (verb, bool(applied)) for number, verb, applied in found}
         gone = [f"command {number} is gone" for number in acknowledged if number not in known]
         asked = set(acknowledged)
-        waits = [f"command {n} ({verb}) never took effect" for n, (verb, applied) in known.items()
-                 if n in asked and not applied]  # fmt: skip
+        waits = [
+            f"command {n} ({verb}) never took effect"
+            for n, (verb, applied) in known.items()
+            if n in asked and not applied
+        ]
         return gone + waits
 
     def applied_otherwise_than_once(self) -> list[str]:

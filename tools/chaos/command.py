@@ -126,9 +126,16 @@ def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
 
 
 def _followed(
-    folder: Path, seed: int, kills: int, rounds: int, lanes: int, minutes: float | None, drill: Drill[Planned], *,
+    folder: Path,
+    seed: int,
+    kills: int,
+    rounds: int,
+    lanes: int,
+    minutes: float | None,
+    drill: Drill[Planned],
+    *,
     quiet: bool,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Carry it out, with a bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
@@ -139,9 +146,15 @@ def _followed(
             progress.update(bar, completed=min(kills, sums.kills), description=f"kills{failing}")
 
         return run_exercises(
-            folder, drill, seed=seed, kills=kills, rounds=rounds, lanes=lanes, on_progress=on_progress,
+            folder,
+            drill,
+            seed=seed,
+            kills=kills,
+            rounds=rounds,
+            lanes=lanes,
+            on_progress=on_progress,
             limit_s=None if minutes is None else 60.0 * minutes,
-        )  # fmt: skip
+        )
 
 
 def _show(found: report.Document) -> None:

@@ -173,8 +173,15 @@ class ForkServer:
         if not self._next_workers:
             return request
         fate = self._next_workers.popleft()
-        return replace(request, number=fate.number, fresh=fate.fresh, fault=fate.fault, times=fate.times,
-                       damage=fate.damage, share=fate.share)  # fmt: skip
+        return replace(
+            request,
+            number=fate.number,
+            fresh=fate.fresh,
+            fault=fate.fault,
+            times=fate.times,
+            damage=fate.damage,
+            share=fate.share,
+        )
 
     def _fork(self, request: ForkRequest) -> int:
         pid = os.fork()
@@ -182,8 +189,15 @@ class ForkServer:
             child = Child(role_of(request), Scene(Path(request.folder), request.host), request.number, request.run_id)
             self._children[pid] = child
             self._codes.pop(pid, None)  # of an earlier child: the system gives ids again
-            entry = JournalEntry(what="started", role=child.role, pid=pid, number=request.number,
-                          fresh=request.fresh, run_id=request.run_id, host=request.host)  # fmt: skip
+            entry = JournalEntry(
+                what="started",
+                role=child.role,
+                pid=pid,
+                number=request.number,
+                fresh=request.fresh,
+                run_id=request.run_id,
+                host=request.host,
+            )
             child.scene.journal.write(entry)
         return pid
 
@@ -193,15 +207,21 @@ class ForkServer:
         if child is None:
             return 0
         action = signal.Signals(request.signal).name.lower()
-        child.scene.journal.write(JournalEntry(what="shot", role=child.role, pid=request.pid, number=child.number,
-                                        action=action, host=child.scene.host))  # fmt: skip
+        child.scene.journal.write(
+            JournalEntry(
+                what="shot", role=child.role, pid=request.pid, number=child.number, action=action, host=child.scene.host
+            )
+        )
         os.kill(request.pid, request.signal)
         return 1
 
     def _signal_host(self, request: ForkRequest) -> int:
         """Send a signal to all processes of a host, as when its power goes; returns how many there were."""
-        here = [pid for pid, child in self._children.items()
-                if (str(child.scene.folder), child.scene.host) == (request.folder, request.host)]  # fmt: skip
+        here = [
+            pid
+            for pid, child in self._children.items()
+            if (str(child.scene.folder), child.scene.host) == (request.folder, request.host)
+        ]
         return sum(self._kill(replace(request, pid=pid)) for pid in here)
 
     def _reap(self) -> None:
@@ -213,9 +233,16 @@ class ForkServer:
             self._codes[pid] = code
             if child.scene.folder.is_dir():
                 child.scene.journal.write(
-                    JournalEntry(what="ended", role=child.role, pid=pid, number=child.number, code=code,
-                                 run_id=child.run_id, host=child.scene.host)
-                )  # fmt: skip
+                    JournalEntry(
+                        what="ended",
+                        role=child.role,
+                        pid=pid,
+                        number=child.number,
+                        code=code,
+                        run_id=child.run_id,
+                        host=child.scene.host,
+                    )
+                )
 
     def _end_all(self) -> None:
         for pid in self._children:

@@ -270,8 +270,11 @@ def judge_commands(outcome: Outcome, audit: StoreAudit, entries: list[JournalEnt
     """Commands of one run, whose entries these are."""
     acknowledged = [entry.command for entry in entries if entry.what == "asked" and entry.command is not None]
     lost = [*audit.open_commands(acknowledged), *audit.values_not_as_asked(), *audit.pauses_without_effect()]
-    lost += [f"'{entry.text}' was acknowledged without a trace"
-             for entry in entries if entry.what == "asked" and entry.command is None]  # fmt: skip
+    lost += [
+        f"'{entry.text}' was acknowledged without a trace"
+        for entry in entries
+        if entry.what == "asked" and entry.command is None
+    ]
     twice = audit.applied_otherwise_than_once()
     outcome.lost_commands += len(lost)
     outcome.commands_applied_twice += len(twice)

@@ -260,8 +260,10 @@ def exercise(seed: int, number: int, rounds: int = ROUNDS) -> Exercise:
     cards = sorted(_dealt(seed, number, rounds), key=lambda card: card.place)  # models are separated at the end
     stretched = chance.choice((None, *SUBMODELS))
     downloads = [Errand((Ask("download", None),), 0.0, card.fault(chance)) for card in cards if card.downloads]
-    planned = [_round(chance, card, stretched if place == 1 else None)
-               for place, card in enumerate(card for card in cards if not card.downloads)]  # fmt: skip
+    planned = [
+        _round(chance, card, stretched if place == 1 else None)
+        for place, card in enumerate(card for card in cards if not card.downloads)
+    ]
     return Exercise(number, tuple(planned), tuple(downloads))
 
 

@@ -44,7 +44,7 @@ _WATCHES = (
       IS NOT (OLD.heartbeat_at_s IS NULL, OLD.worker_pid, OLD.ended_at_s IS NULL)
     BEGIN {_TRACE} (NEW.id || ' on ' || NEW.device || ': ' || iif(NEW.heartbeat_at_s IS NULL, 'free', 'held')
       || ' by ' || coalesce(NEW.worker_pid, 'nobody') || iif(NEW.ended_at_s IS NULL, '', ', ended')); END""",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,26 @@ _OF_SERVER = {
     **{f"store.{when}_commit": 4 for when in _WHEN},
     **{f"placement.{when}_{what}": 1 for what in ("open", "join", "restart", "give_back") for when in _WHEN},
 }
-_ASKED = {"command.before_acknowledgement": 2, "command.after_acknowledgement": 2, "store.before_commit": 4,
-          "store.after_commit": 4}  # fmt: skip
-_DISK_POINTS = ("checkpoint.before_write", "checkpoint.before_rename", "separation.before_write",
-                "separation.before_rename")  # fmt: skip
-_MOMENTS = (*("worker",) * 6, *("server",) * 3, *("second server",) * 3, *("both",) * 4, *("commands",) * 2,
-            *("drain",) * 4)  # fmt: skip
+_ASKED = {
+    "command.before_acknowledgement": 2,
+    "command.after_acknowledgement": 2,
+    "store.before_commit": 4,
+    "store.after_commit": 4,
+}
+_DISK_POINTS = (
+    "checkpoint.before_write",
+    "checkpoint.before_rename",
+    "separation.before_write",
+    "separation.before_rename",
+)
+_MOMENTS = (
+    *("worker",) * 6,
+    *("server",) * 3,
+    *("second server",) * 3,
+    *("both",) * 4,
+    *("commands",) * 2,
+    *("drain",) * 4,
+)
 _LATE = ("separation", "placement.before_close", "placement.after_close")
 """Points that a worker passes once a sub-model has ended."""
 
@@ -100,7 +114,7 @@ DECK: tuple[Card, ...] = (
     *(Card("moment", whom) for whom in _MOMENTS),
     *(Card("damage", how) for how in ("flip", "truncate")),
     *(Card("clock", where) for where in ("forwards", "backwards")),
-)  # fmt: skip
+)
 VERBS = ("hold", "hold all", "priority", "save", "move", "move", "drain")
 _MODES: tuple[PoolMode, ...] = ("pooled",) * 6 + ("gathered", "private")
 
@@ -114,8 +128,9 @@ def pool_exercise(seed: int, number: int, rounds: int = ROUNDS) -> Exercise:
     once = _only_once(chance, submitted)
     planned = tuple(_round(chance, card, submitted, once) for card in cards)
     times_s = sorted(chance.uniform(0.0, LAST_ARRIVAL_S / (1 + few)) for _ in submitted[1:])
-    arrivals = tuple(Errand((Ask("submit", one.name),), at_s)
-                     for one, at_s in zip(submitted, (0.0, *times_s), strict=True))  # fmt: skip
+    arrivals = tuple(
+        Errand((Ask("submit", one.name),), at_s) for one, at_s in zip(submitted, (0.0, *times_s), strict=True)
+    )
     return Exercise(number, planned, arrivals=arrivals, mode="pooled" if few else chance.choice(_MODES))
 
 
@@ -145,9 +160,12 @@ def _only_once(chance: random.Random, submitted: Sequence[Submission]) -> list[A
 
 
 def errand(
-    chance: random.Random, submitted: Sequence[Submission], first: Sequence[Ask] = (), fault: Fault | None = None,
+    chance: random.Random,
+    submitted: Sequence[Submission],
+    first: Sequence[Ask] = (),
+    fault: Fault | None = None,
     kill_s: float | None = None,
-) -> Errand:  # fmt: skip
+) -> Errand:
     """Draw an errand that begins with `first`. Whatever it pauses it resumes, whatever it drains it makes ready."""
     asks = list(first)
     for verb in chance.choices(VERBS, k=chance.randint(1, 2)):

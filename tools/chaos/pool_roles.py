@@ -126,8 +126,9 @@ def people(scene: Scene, request: ForkRequest, socket_path: Path) -> int:
     for place, (verb, whom, value) in enumerate(request.asks, request.first):
 
         def tell(what: What, text: str, run_id: str = "", command: int | None = None, number: int = place) -> None:
-            entry = JournalEntry(what=what, role="commands", pid=os.getpid(), number=number, command=command, text=text,
-                                 run_id=run_id)  # fmt: skip
+            entry = JournalEntry(
+                what=what, role="commands", pid=os.getpid(), number=number, command=command, text=text, run_id=run_id
+            )
             scene.journal.write(entry)
 
         text = f"{verb} {whom or ''} {value or ''}"
@@ -180,8 +181,12 @@ def _submit(service: Service, scene: Scene, whom: str, _: Any) -> str:
 
 def _move(service: Service, scene: Scene, _: str | None, share: float) -> str:
     """Ask one that trains in a shared hybrid to leave it."""
-    placed = [(hybrid.id, one.row.run_id, one.row.name)
-              for hybrid, members in service.store.hybrids.listed() if hybrid.shared for one in members]  # fmt: skip
+    placed = [
+        (hybrid.id, one.row.run_id, one.row.name)
+        for hybrid, members in service.store.hybrids.listed()
+        if hybrid.shared
+        for one in members
+    ]
     if not placed:
         raise NotFound("Nothing trains in a shared hybrid.")
     hybrid_id, run_id, name = placed[int(share * len(placed))]

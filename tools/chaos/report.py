@@ -20,8 +20,13 @@ LASTING = {
 """Faults of a cluster that kill nobody."""
 PLACEMENT = "placement."
 """Beginning of the points that only shared hybrids pass."""
-_ACTION_NAMES = {"sigkill": "SIGKILL", "sigterm": "SIGTERM", "disk_full": "disk full", "read_only": "read-only disk",
-                 "locked": "store locked"}  # fmt: skip
+_ACTION_NAMES = {
+    "sigkill": "SIGKILL",
+    "sigterm": "SIGTERM",
+    "disk_full": "disk full",
+    "read_only": "read-only disk",
+    "locked": "store locked",
+}
 Document = Mapping[str, Any]
 Row = tuple[str, ...]
 
@@ -74,8 +79,16 @@ def _pooled(outcome: Outcome) -> dict[str, int]:
 
 
 def _of_cluster(outcome: Outcome, database: str) -> dict[str, Any]:
-    names = ("claims", "double_claims", "lost_checkpoints", "late_writes", "left_over", "unreadable_pages",
-             "strange_errors", "gave_up")  # fmt: skip
+    names = (
+        "claims",
+        "double_claims",
+        "lost_checkpoints",
+        "late_writes",
+        "left_over",
+        "unreadable_pages",
+        "strange_errors",
+        "gave_up",
+    )
     lasting = {kind: outcome.lasting[kind] for kind in LASTING}
     figures = {name: getattr(outcome, name) for name in names}
     return {"database": database, "lasting": lasting, **figures, "unsaved_s": _spread(outcome.unsaved_s)}

@@ -41,8 +41,15 @@ def give_orders(service: Service, scene: Scene, request: ForkRequest) -> None:
     for place, (verb, submodel, value) in enumerate(request.asks, request.first):
 
         def tell(what: What, command: int | None = None, text: str = "", number: int = place) -> None:
-            entry = JournalEntry(what=what, role="commands", pid=os.getpid(), number=number, command=command, text=text,
-                                 run_id=request.run_id)  # fmt: skip
+            entry = JournalEntry(
+                what=what,
+                role="commands",
+                pid=os.getpid(),
+                number=number,
+                command=command,
+                text=text,
+                run_id=request.run_id,
+            )
             scene.journal.write(entry)
 
         if verb == "download":
@@ -127,8 +134,14 @@ def _arm(scene: Scene, request: ForkRequest) -> None:
     fault = Fault(parsed.point, parsed.action, parsed.hit, request.times)
 
     def struck(fault: Fault) -> None:
-        entry = JournalEntry(what="struck", role=role_of(request), pid=os.getpid(), number=request.number,
-                      point=fault.point, action=fault.action)  # fmt: skip
+        entry = JournalEntry(
+            what="struck",
+            role=role_of(request),
+            pid=os.getpid(),
+            number=request.number,
+            point=fault.point,
+            action=fault.action,
+        )
         scene.journal.write(entry)
 
     failpoints.arm(fault, struck)
@@ -138,9 +151,17 @@ def _damage(scene: Scene, request: ForkRequest) -> None:
     path = spoil(scene.home, request.run_id, request.damage, request.share)
     if path is not None:
         scene.journal.write(
-            JournalEntry(what="damaged", role="worker", pid=os.getpid(), number=request.number, action=request.damage,
-                  point=path.parent.name, text=path.name, run_id=path.parents[2].name)
-        )  # fmt: skip
+            JournalEntry(
+                what="damaged",
+                role="worker",
+                pid=os.getpid(),
+                number=request.number,
+                action=request.damage,
+                point=path.parent.name,
+                text=path.name,
+                run_id=path.parents[2].name,
+            )
+        )
 
 
 def _train(scene: Scene, request: ForkRequest, _socket_path: Path) -> int:
@@ -170,8 +191,11 @@ def _prepare(scene: Scene, request: ForkRequest, _socket_path: Path) -> int:
 def _check(scene: Scene, request: ForkRequest, _socket_path: Path) -> int:
     """Read every trained model back from its zip, and write down what it is."""
     service = open_service(scene, LocalLauncher(scene.home))
-    archives = {part.name: service.runs.artifact(request.run_id, part.name)
-                for part in service.runs.observe(request.run_id).submodels if part.artifact is not None}  # fmt: skip
+    archives = {
+        part.name: service.runs.artifact(request.run_id, part.name)
+        for part in service.runs.observe(request.run_id).submodels
+        if part.artifact is not None
+    }
     hashes = {name: sha256_of(path) for name, path in archives.items()}
     scene.hashes.write_text(json.dumps(hashes), encoding="utf-8")
     return 0

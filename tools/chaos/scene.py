@@ -165,9 +165,25 @@ class ForkRequest:
     """A request to the fork server. Fields that say nothing for `do` are empty."""
 
     do: Literal[
-        "prepare", "baseline", "worker", "server", "commands", "check", "next_worker", "no_plans", "kill", "code",
-        "prepare_pool", "prepare_alone", "people", "check_pool", "agent", "signal_host", "read_pages", "share_files",
-    ]  # fmt: skip
+        "prepare",
+        "baseline",
+        "worker",
+        "server",
+        "commands",
+        "check",
+        "next_worker",
+        "no_plans",
+        "kill",
+        "code",
+        "prepare_pool",
+        "prepare_alone",
+        "people",
+        "check_pool",
+        "agent",
+        "signal_host",
+        "read_pages",
+        "share_files",
+    ]
     folder: str = ""
     """Of the scene."""
     host: str = ""

@@ -9,9 +9,13 @@ from tools.public_networks.networks import Network, Source
 
 TRANSFORMERS = Source("transformers")
 _SIZES: dict[str, Any] = {
-    "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
     "max_position_embeddings": 32,
-}  # fmt: skip
+}
 _EXPERTS = {**_SIZES, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1}
 _T5 = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
 _PICTURE = {"image_size": 32, "patch_size": 8, "num_labels": 5}

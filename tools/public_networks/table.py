@@ -19,9 +19,14 @@ ABOUT = (
 _PROMISED = 0.9
 _WAYS = ("as it is", "function", "wrapper")
 _HEADS = (
-    "source", "networks", "pack as they are", "with a function that builds them", "with a wrapper",
-    "trained in a hybrid", "bit-equal to the author's Python",
-)  # fmt: skip
+    "source",
+    "networks",
+    "pack as they are",
+    "with a function that builds them",
+    "with a wrapper",
+    "trained in a hybrid",
+    "bit-equal to the author's Python",
+)
 
 
 def rows_of(path: Path) -> list[Row]:

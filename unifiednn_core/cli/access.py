@@ -50,10 +50,16 @@ def list_tokens(as_json: AsJson = False) -> None:
     with opened(as_json) as service:
         found = service.people.tokens()
         rows = [
-            (one.token_id, one.person, one.role, _moment(one.created_at_s), one.created_by,
-             "revoked" if one.revoked_at_s is not None else f"until {_moment(one.expires_at_s)}")
+            (
+                one.token_id,
+                one.person,
+                one.role,
+                _moment(one.created_at_s),
+                one.created_by,
+                "revoked" if one.revoked_at_s is not None else f"until {_moment(one.expires_at_s)}",
+            )
             for one in found
-        ]  # fmt: skip
+        ]
         _print(found, as_json, ("token", "owner", "role", "created", "by", "valid"), rows)
 
 

@@ -27,10 +27,16 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
             return
         columns = (Column("host", no_wrap=True), "machine", "state", "heard of", "devices", "hybrids")
         rows = (
-            (one.name, one.machine, one.state, f"{duration_text(one.silent_s)} ago", ", ".join(one.devices) or "none",
-             str(one.hybrids))
+            (
+                one.name,
+                one.machine,
+                one.state,
+                f"{duration_text(one.silent_s)} ago",
+                ", ".join(one.devices) or "none",
+                str(one.hybrids),
+            )
             for one in found
-        )  # fmt: skip
+        )
         terminal.print_table(columns, rows)
         for one in found:
             for sentence in one.differences:

@@ -113,10 +113,26 @@ def policies(as_json: AsJson = False) -> None:
 
 
 _OTHERS: tuple[Callable[..., None], ...] = (
-    queue.submit, comparisons.baseline, comparisons.compare, files.pack, files.convert, runs.runs, runs.pause,
-    runs.resume, runs.save, runs.stop, runs.retry, runs.edit, runs.add, exports.download, exports.verify,
-    exports.export, runs.checkpoint, access.audit, doctor.doctor,
-)  # fmt: skip
+    queue.submit,
+    comparisons.baseline,
+    comparisons.compare,
+    files.pack,
+    files.convert,
+    runs.runs,
+    runs.pause,
+    runs.resume,
+    runs.save,
+    runs.stop,
+    runs.retry,
+    runs.edit,
+    runs.add,
+    exports.download,
+    exports.verify,
+    exports.export,
+    runs.checkpoint,
+    access.audit,
+    doctor.doctor,
+)
 for _command in _OTHERS:
     app.command()(_command)
 app.command("import")(data.import_file)

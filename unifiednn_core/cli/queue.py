@@ -24,8 +24,9 @@ Network = Annotated[
     Path, typer.Argument(help='One network (JSON): the fields of a sub-model, or a spec with "submodels".')
 ]
 
-queue = typer.Typer(help="Show the line and the hybrids, and set how submissions become hybrids.",
-                    invoke_without_command=True)  # fmt: skip
+queue = typer.Typer(
+    help="Show the line and the hybrids, and set how submissions become hybrids.", invoke_without_command=True
+)
 
 
 def submit(

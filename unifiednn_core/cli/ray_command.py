@@ -23,9 +23,13 @@ End = Annotated[bool, typer.Option("--end", help="Park everything, end all agent
 
 
 def ray(
-    join: Join, address: Address = "auto", idle_minutes: Idle = 10.0, cpus: Cpus = False, scale: Scale = False,
+    join: Join,
+    address: Address = "auto",
+    idle_minutes: Idle = 10.0,
+    cpus: Cpus = False,
+    scale: Scale = False,
     end: End = False,
-) -> None:  # fmt: skip
+) -> None:
     """Train on the nodes of a Ray cluster, as long as this runs; agents and trainings go on without it."""
     with refusing(as_json=False):
         try:

@@ -33,9 +33,20 @@ _SAME_SUBMODEL = ("name", "arrival", "priority", "model_format", "parameters", "
 _LENGTH = ("epochs", "steps_total")
 _OF_WEIGHTS = {"names", "entry"}
 _SAME_HYPERPARAMETERS = (
-    "epochs", "batch_size", "batch_split", "drop_last", "criterion_args", "accumulation_steps", "gradient_clipping",
-    "warm_up", "precision", "ema", "class_weights", "sampler", "early_stopping",
-)  # fmt: skip
+    "epochs",
+    "batch_size",
+    "batch_split",
+    "drop_last",
+    "criterion_args",
+    "accumulation_steps",
+    "gradient_clipping",
+    "warm_up",
+    "precision",
+    "ema",
+    "class_weights",
+    "sampler",
+    "early_stopping",
+)
 _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 

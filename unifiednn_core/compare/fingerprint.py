@@ -16,8 +16,20 @@ from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import RunSpec
 
 # These entries change neither what is trained nor how fast a plain script would be.
-_OF_THE_RUN = {"name", "seed", "policy", "checkpoint", "recovery", "step_limit_s", "memory_limit_bytes", "device",
-               "threads", "lanes", "hybrid", "moves"}  # fmt: skip
+_OF_THE_RUN = {
+    "name",
+    "seed",
+    "policy",
+    "checkpoint",
+    "recovery",
+    "step_limit_s",
+    "memory_limit_bytes",
+    "device",
+    "threads",
+    "lanes",
+    "hybrid",
+    "moves",
+}
 _VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
 
 

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from unifiednn_core.compare.vanilla import Loaded, PlainScript
 
 _DEFAULTS: dict[str, Any] = {
-    "accumulation_steps": 1, "batch_split": 1, "precision": "float32", "gradient_clipping": None, "warm_up": None,
+    "accumulation_steps": 1,
+    "batch_split": 1,
+    "precision": "float32",
+    "gradient_clipping": None,
+    "warm_up": None,
     "ema": None,
-}  # fmt: skip
+}
 """Entries that PipeDream has no counterpart for, with the values that change nothing."""
 
 

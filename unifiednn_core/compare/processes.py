@@ -22,8 +22,16 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
 SCRIPT = "unifiednn_core.compare.vanilla"
 TAIL_BYTES = 16_384
 _ERROR = re.compile(r"^(?:[a-zA-Z_]\w*\.)*([A-Z]\w*): (.*)$")
-_NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "not enough memory", "can't allocate memory",
-              "Cannot allocate memory", "bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+_NO_MEMORY = (
+    "out of memory",
+    "OutOfMemoryError",
+    "MemoryError",
+    "not enough memory",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 _SMALLER = "smaller batches or a larger batch split"
 _OWN_WORDS = frozenset({"Diverged", "BadInput", "BadCheckpoint", "HostileFile"})
 

@@ -195,9 +195,14 @@ def _queued(hybrid: Arm) -> bool:
 
 
 def _verdict(
-    mode: Mode, hybrid: Arm, baseline: Arm | None, notes: Sequence[str], environment: Mapping[str, object], of: RunView,
+    mode: Mode,
+    hybrid: Arm,
+    baseline: Arm | None,
+    notes: Sequence[str],
+    environment: Mapping[str, object],
+    of: RunView,
     apart: str | None = None,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """`apart` says that the arms trained on different hosts."""
     withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(mode, hybrid, of)
     same = None if baseline is None else _identical(hybrid, baseline, lossy)

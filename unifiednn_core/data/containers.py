@@ -212,8 +212,14 @@ CONTAINERS = (
     Container("jsonl", jsonl.is_jsonl, tabular.read_table, _read(_table_parts), _never),
 )
 KINDS = (
-    ".pt", ".safetensors", ".npz", ".csv", ".parquet", ".jsonl", "a zip or tar of images, .npy or IDX files",
+    ".pt",
+    ".safetensors",
+    ".npz",
+    ".csv",
+    ".parquet",
+    ".jsonl",
+    "a zip or tar of images, .npy or IDX files",
     "CIFAR's pickles",
-)  # fmt: skip
+)
 DATA_ALONE = frozenset({"tensors", "npz", "parquet", "idx", "npy", "cifar"})
 """Containers that never hold a network."""

@@ -224,5 +224,9 @@ def texts_of(source: TableSource, name: str, column: Any) -> tuple[list[str], ce
 
 
 _FITS: Mapping[str, Callable[[Any, TableSource, Tokenizers], _Number | _Category | _Text | _List | _Image]] = {
-    "number": _Number, "category": _Category, "text": _Text, "list": _List, "image": _Image,
-}  # fmt: skip
+    "number": _Number,
+    "category": _Category,
+    "text": _Text,
+    "list": _List,
+    "image": _Image,
+}

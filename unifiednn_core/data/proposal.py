@@ -230,9 +230,14 @@ def _not_a_number(source: TableSource, seen: _Seen) -> str:
 
 def _text(seen: _Seen, wish: TableImportOptions) -> TextColumn:
     return TextColumn(
-        kind="text", name=seen.name, tokenizer=wish.tokenizer or WORDS, length=wish.length, mask=wish.mask,
-        vocabulary=wish.vocabulary, stream=wish.stream,
-    )  # fmt: skip
+        kind="text",
+        name=seen.name,
+        tokenizer=wish.tokenizer or WORDS,
+        length=wish.length,
+        mask=wish.mask,
+        vocabulary=wish.vocabulary,
+        stream=wish.stream,
+    )
 
 
 def _named(columns: Sequence[Column], target: str | None) -> list[Column]:

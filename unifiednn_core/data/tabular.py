@@ -118,9 +118,13 @@ def _opened(path: Path, wish: TableImportOptions, plan: ColumnPlan | None) -> Ta
 
 def _text_plan(wish: TableImportOptions) -> ColumnPlan:
     column = TextColumn(
-        kind="text", name=plain_text.COLUMN, tokenizer=wish.tokenizer or WORDS, length=wish.length,
-        vocabulary=wish.vocabulary, stream=True,
-    )  # fmt: skip
+        kind="text",
+        name=plain_text.COLUMN,
+        tokenizer=wish.tokenizer or WORDS,
+        length=wish.length,
+        vocabulary=wish.vocabulary,
+        stream=True,
+    )
     return ColumnPlan(columns=(column,))
 
 

@@ -22,10 +22,26 @@ _PADS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>")
 _REMEDY = "Save it with tokenizer.save('tokenizer.json') or save_pretrained of a fast tokenizer."
 _LARGEST_FORM = 18  # characters of U+FDFA in NFKC and NFKD
 _FACTORS = {
-    "Sequence": 1, "Strip": 1, "StripAccents": 1, "Nmt": 1, "Lowercase": 2, "NFC": 3, "NFD": 4, "BertNormalizer": 4,
-    "ByteLevel": 5, "Metaspace": 2, "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Digits": 1, "FixedLength": 1,
-    "Punctuation": 1, "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
-}  # fmt: skip
+    "Sequence": 1,
+    "Strip": 1,
+    "StripAccents": 1,
+    "Nmt": 1,
+    "Lowercase": 2,
+    "NFC": 3,
+    "NFD": 4,
+    "BertNormalizer": 4,
+    "ByteLevel": 5,
+    "Metaspace": 2,
+    "BertPreTokenizer": 1,
+    "CharDelimiterSplit": 1,
+    "Digits": 1,
+    "FixedLength": 1,
+    "Punctuation": 1,
+    "Split": 1,
+    "UnicodeScripts": 1,
+    "Whitespace": 1,
+    "WhitespaceSplit": 1,
+}
 """Characters that a rule may make of one; of a rule that is not here, `_LARGEST_FORM`."""
 _PLAIN_PATTERN = re.compile(r"[\w ]+(\{[1-9]\d*,?\d*\}|\+)?")  # matches one character at least
 Result = TypeVar("Result")

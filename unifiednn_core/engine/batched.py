@@ -111,9 +111,14 @@ def _transposed(op: Any, x: Stacked, weight: Stacked, bias: Stacked | None = Non
 
 
 def _batch_norm(
-    op: Any, x: Stacked, weight: Stacked | None, bias: Stacked | None, mean: Stacked | None, var: Stacked | None,
+    op: Any,
+    x: Stacked,
+    weight: Stacked | None,
+    bias: Stacked | None,
+    mean: Stacked | None,
+    var: Stacked | None,
     *rest: Any,
-) -> Stacked:  # fmt: skip
+) -> Stacked:
     """Each channel of each member has its own statistics; the running ones are updated in place."""
     running = [None if one is None else one.tensor.view(-1) for one in (mean, var)]
     return x.like(op(x.side, _flat(weight), _flat(bias), *running, *rest), wide=True)
@@ -152,9 +157,15 @@ def _matmul(op: Any, a: Stacked, b: Stacked) -> Stacked:
 
 
 def _attention(
-    op: Any, q: Stacked, k: Stacked, v: Stacked, mask: Stacked | None = None, dropout: float = 0.0, *rest: Any,
+    op: Any,
+    q: Stacked,
+    k: Stacked,
+    v: Stacked,
+    mask: Stacked | None = None,
+    dropout: float = 0.0,
+    *rest: Any,
     **named: Any,
-) -> Stacked:  # fmt: skip
+) -> Stacked:
     _refuse_draws(dropout, on=True)
     if mask is not None:
         rank = len(q.shape)
@@ -293,9 +304,14 @@ def _weighted_mean_loss(places: int) -> Callable[..., Stacked]:
 
 
 def _of_classes(
-    op: Any, x: Stacked, target: Stacked, weight: Stacked | None = None, reduction: int = _MEAN, ignored: int = -100,
+    op: Any,
+    x: Stacked,
+    target: Stacked,
+    weight: Stacked | None = None,
+    reduction: int = _MEAN,
+    ignored: int = -100,
     *smoothing: float,
-) -> Stacked:  # fmt: skip
+) -> Stacked:
     """Cross entropy, or its second half: the mean over the labels that count."""
     _require_mean(reduction)
     if weight is not None:
@@ -332,8 +348,7 @@ BATCHED: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(_BINARY.split(), _binary),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
-    **{f"{kind}_pool{n}d": _of_places(n) for n in (1, 2, 3)
-       for kind in ("max", "avg", "adaptive_avg")},
+    **{f"{kind}_pool{n}d": _of_places(n) for n in (1, 2, 3) for kind in ("max", "avg", "adaptive_avg")},
     **{f"upsample_nearest{n}d": _of_places(n) for n in (1, 2, 3)},
     "upsample_bilinear2d": _of_places(2),
     "constant_pad_nd": _pad,
@@ -367,4 +382,4 @@ BATCHED: Mapping[str, Callable[..., Any]] = {
     "binary_cross_entropy_with_logits": _weighted_mean_loss(2),
     "binary_cross_entropy": _weighted_mean_loss(1),
     **dict.fromkeys(("cross_entropy_loss", "nll_loss", "nll_loss_nd"), _of_classes),
-}  # fmt: skip
+}

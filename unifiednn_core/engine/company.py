@@ -36,11 +36,12 @@ class Company:
             return []  # only its speed alone tells later whether company pays
         at_work, limit_bytes = [self._member(turn.job) for turn in turns], self._limit_bytes
         return [
-            job for job in jobs
+            job
+            for job in jobs
             if not self.is_suspect(job)
             and not self._rates.rests(roster.group | {job.name}, now_s)
             and obstacle(self._member(job), at_work, limit_bytes) is None
-        ]  # fmt: skip
+        ]
 
     def reason(self, job: Job) -> str:
         """Why it may, as a sentence for the operator."""

@@ -124,13 +124,23 @@ class Engine:
         self._meter = TurnMeter(device)
         self._lanes, self._roster = Lanes(lanes), Roster(self._clock, self._rates, lanes=lanes)
         self._stepper = Stepper(
-            self._roster, self._lanes,
-            device=device, threads=threads, clock=self._clock, report=report, mark=mark, trace=trace, fast=fast,
-        )  # fmt: skip
+            self._roster,
+            self._lanes,
+            device=device,
+            threads=threads,
+            clock=self._clock,
+            report=report,
+            mark=mark,
+            trace=trace,
+            fast=fast,
+        )
         self._company = Company(
-            self._roster, self._rates, self._meter,
-            memory=memory, alone_until=alone_until or {},
-        )  # fmt: skip
+            self._roster,
+            self._rates,
+            self._meter,
+            memory=memory,
+            alone_until=alone_until or {},
+        )
         self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s, memory=memory)
         self._gang_steps = False
         """Whether the sub-models at work step together, as one gang."""
@@ -552,8 +562,11 @@ class Engine:
     def _judge(self, job: Job) -> None:
         """Evaluate a network that was joined of its parts and does not train, while the others rest."""
         with (
-            self._lanes.parked(), devices.preserved(self._device), ProcessState(self._device), job.submodel.world(),
-        ):  # fmt: skip
+            self._lanes.parked(),
+            devices.preserved(self._device),
+            ProcessState(self._device),
+            job.submodel.world(),
+        ):
             self._report(EpochDone(job.name, job.submodel.evaluate_joined()))
 
     def _probed(self, job: Job) -> Probes:
@@ -562,9 +575,12 @@ class Engine:
             return Probes(missing="it was not on its device when it ended")
         try:
             with (
-                self._lanes.parked(), self._stepper.watched(job), devices.preserved(self._device),
-                ProcessState(self._device), job.submodel.world(),
-            ):  # fmt: skip
+                self._lanes.parked(),
+                self._stepper.watched(job),
+                devices.preserved(self._device),
+                ProcessState(self._device),
+                job.submodel.world(),
+            ):
                 return job.submodel.probe()
         except Exception as error:  # the network may raise anything
             traceback.print_exc()

@@ -34,9 +34,12 @@ def install() -> bool:
     stand_in = ModuleType(_NAME, __doc__)
     late = _Late(stand_in, threading.Lock())
     stand_in.__dict__.update(
-        graph_break=lambda *_, **__: None, disable=_disable, __getattr__=late.attribute,
-        __spec__=spec, __path__=list(spec.submodule_search_locations or ()),
-    )  # fmt: skip
+        graph_break=lambda *_, **__: None,
+        disable=_disable,
+        __getattr__=late.attribute,
+        __spec__=spec,
+        __path__=list(spec.submodule_search_locations or ()),
+    )
     sys.modules[_NAME] = stand_in
     vars(torch)["_dynamo"] = stand_in
     sys.meta_path.insert(0, late)

@@ -116,9 +116,13 @@ class PlacedForward:
     """
 
     def __init__(
-        self, module: fx.GraphModule, graph: CostGraph, device_of: Sequence[int], devices: int,
+        self,
+        module: fx.GraphModule,
+        graph: CostGraph,
+        device_of: Sequence[int],
+        devices: int,
         own: tuple[torch.device, ...] | None = None,
-    ):  # fmt: skip
+    ):
         self._module, self._graph, self._device_of, self._devices = module, graph, device_of, devices
         self._own = own
         self._guard = module.__dict__["forward"]
@@ -177,9 +181,7 @@ class _Costs:
         chosen = torch.arange(samples) % self._data.samples
         batch = self._step.prepare(self._data.batch(chosen), training=False)
         given = [one.cpu() for one in self._step.given(batch) if one is not None]
-        return costs(
-            self._module, given, rates=rates, repeats=repeats, optimizer_tensors=self._optimizer_tensors
-        )  # fmt: skip
+        return costs(self._module, given, rates=rates, repeats=repeats, optimizer_tensors=self._optimizer_tensors)
 
     def batch(self, rates: MachineRates | None) -> CostGraph:
         """Costs at the largest part of a batch, or at all parts that are under way at once."""
@@ -201,11 +203,14 @@ def at_size(low: CostGraph, high: CostGraph, sizes: tuple[int, int], size: int) 
     times = size / sizes[1]
     ops = tuple(
         replace(
-            b, forward_s=b.forward_s * times, backward_s=b.backward_s * times,
-            output_bytes=line(a.output_bytes, b.output_bytes), saved_bytes=line(a.saved_bytes, b.saved_bytes),
+            b,
+            forward_s=b.forward_s * times,
+            backward_s=b.backward_s * times,
+            output_bytes=line(a.output_bytes, b.output_bytes),
+            saved_bytes=line(a.saved_bytes, b.saved_bytes),
         )
         for a, b in zip(low.ops, high.ops, strict=True)
-    )  # fmt: skip
+    )
     edges = tuple(
         replace(b, size_bytes=line(a.size_bytes, b.size_bytes), gradient_bytes=line(a.gradient_bytes, b.gradient_bytes))
         for a, b in zip(low.edges, high.edges, strict=True)

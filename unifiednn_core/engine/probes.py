@@ -44,10 +44,18 @@ class Probes:
 
     def write(self, path: Path, state_sha256: str) -> None:
         """Write them as one safetensors file, with the hash of the weights."""
-        tensors = {f"{name}.{place}": tensor for name, held in (("input", self.inputs), ("output", self.outputs))
-                   for place, tensor in enumerate(held)}  # fmt: skip
-        document = {"outputs_sha256": self.outputs_sha256, "data": self.data, "kind": dict(self.kind),
-                    "missing": self.missing, "state_sha256": state_sha256}  # fmt: skip
+        tensors = {
+            f"{name}.{place}": tensor
+            for name, held in (("input", self.inputs), ("output", self.outputs))
+            for place, tensor in enumerate(held)
+        }
+        document = {
+            "outputs_sha256": self.outputs_sha256,
+            "data": self.data,
+            "kind": dict(self.kind),
+            "missing": self.missing,
+            "state_sha256": state_sha256,
+        }
         save_file(tensors, path, {_ENTRY: json.dumps(document)})
 
     @classmethod
@@ -55,8 +63,10 @@ class Probes:
         """Read a file; raises what json and safetensors raise for a damaged one, and `ValueError`."""
         with safe_open(path, framework="pt") as file:
             document, names = json.loads((file.metadata() or {})[_ENTRY]), sorted(file.keys(), key=_place)
-            held = {which: tuple(file.get_tensor(name) for name in names if name.startswith(which))
-                    for which in ("input", "output")}  # fmt: skip
+            held = {
+                which: tuple(file.get_tensor(name) for name in names if name.startswith(which))
+                for which in ("input", "output")
+            }
         texts = {name: str(document[name]) for name in ("outputs_sha256", "missing", "state_sha256")}
         data: Literal["test", "training"] = "training" if document["data"] == "training" else "test"
         kind = {str(name): value for name, value in document["kind"].items() if isinstance(value, str | int)}
@@ -77,9 +87,14 @@ def outputs_sha256(outputs: Sequence[Tensor]) -> str:
 
 
 def take(
-    module: nn.Module, step: Step, batch_of: Callable[[int], Batch], samples: int, *,
-    data: Literal["test", "training"], kind: Mapping[str, str | int],
-) -> Probes:  # fmt: skip
+    module: nn.Module,
+    step: Step,
+    batch_of: Callable[[int], Batch],
+    samples: int,
+    *,
+    data: Literal["test", "training"],
+    kind: Mapping[str, str | int],
+) -> Probes:
     """Run a network that has ended on the first samples of a data set; its weights become contiguous, as in a file.
 
     `batch_of` returns so many of them as the network gets them, on its device.

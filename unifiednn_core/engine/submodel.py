@@ -121,9 +121,17 @@ class SubModel:
         self._trained = list(self.module.parameters())  # a norm over them depends on their order
         hyper = spec.hyperparameters
         self._eager = EagerLearner(
-            self.training_step, hyper, self.module, self.criterion, self._trained, train, self._randomness,
-            self.computing, techniques.built(hyper.techniques), spec.placement,
-        )  # fmt: skip
+            self.training_step,
+            hyper,
+            self.module,
+            self.criterion,
+            self._trained,
+            train,
+            self._randomness,
+            self.computing,
+            techniques.built(hyper.techniques),
+            spec.placement,
+        )
         self.techniques = self._eager.techniques
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)
         self.learner: Learner = self._eager

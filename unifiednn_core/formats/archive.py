@@ -61,10 +61,19 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes
 
 # Numbers of the export schema (torch/_export/serde/schema.py, ScalarType).
 DTYPES = {
-    1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64,
-    6: torch.float16, 7: torch.float32, 8: torch.float64, 10: torch.complex64,
-    11: torch.complex128, 12: torch.bool, 13: torch.bfloat16,
-}  # fmt: skip
+    1: torch.uint8,
+    2: torch.int8,
+    3: torch.int16,
+    4: torch.int32,
+    5: torch.int64,
+    6: torch.float16,
+    7: torch.float32,
+    8: torch.float64,
+    10: torch.complex64,
+    11: torch.complex128,
+    12: torch.bool,
+    13: torch.bfloat16,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,20 @@ state = load_file({file!r})
 """
 _POSITIVE = (nn.ReLU, nn.ReLU6, nn.Sigmoid, nn.Softplus, nn.Softmax, nn.Hardsigmoid)
 _KEEPS_SIGNS = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Flatten, nn.Identity, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
-    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d,
-)  # fmt: skip
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Flatten,
+    nn.Identity,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d,
+)
 
 
 def cut(definition: Definition, at: Sequence[str], place: int, samples: Tensor, whole: str) -> Definition:

@@ -22,8 +22,11 @@ _ATTENTION = (nn.MultiheadAttention, SelfAttention)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, *layer_list.NESTED.values())
 _PROJECTION = nn.modules.linear.NonDynamicallyQuantizableLinear  # a Linear by another name, in attention
 _QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, *layer_list.BLOCKS.values(), _PROJECTION}) - {
-    *_DROPOUTS, *_RECURRENT, *_ATTENTION, nn.RReLU,
-}  # fmt: skip
+    *_DROPOUTS,
+    *_RECURRENT,
+    *_ATTENTION,
+    nn.RReLU,
+}
 _ARCHITECTURES = SelfAttention.__module__.rpartition(".")[0] + "."  # the other layers there draw nothing themselves
 _HEADS = frozenset(head for _, head in huggingface.FAMILIES.values())
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

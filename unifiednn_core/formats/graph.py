@@ -25,8 +25,11 @@ from unifiednn_core.formats.signature import Held, in_the_place_of
 _COUNTER = "num_batches_tracked"
 _OFF: dict[str, object] = {"as_bool": False, "as_float": 0.0, "as_int": 0}
 _MEMORY_FORMATS = {
-    1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d, 4: torch.preserve_format,
-}  # fmt: skip
+    1: torch.contiguous_format,
+    2: torch.channels_last,
+    3: torch.channels_last_3d,
+    4: torch.preserve_format,
+}
 
 
 def build_module(network: ExportedNetwork) -> fx.GraphModule:

@@ -15,9 +15,14 @@ from unifiednn_core.formats.subgraph import subgraph
 _ATEN = torch.ops.aten
 _POSITIVE = {_ATEN.relu, _ATEN.relu_, _ATEN.sigmoid, _ATEN.softplus, _ATEN.softmax, _ATEN.hardsigmoid, _ATEN.relu6}
 _KEEPS_SIGNS = {
-    _ATEN.dropout, _ATEN.flatten, _ATEN.view, _ATEN.reshape, _ATEN.max_pool2d, _ATEN.avg_pool2d,
+    _ATEN.dropout,
+    _ATEN.flatten,
+    _ATEN.view,
+    _ATEN.reshape,
+    _ATEN.max_pool2d,
+    _ATEN.avg_pool2d,
     _ATEN.adaptive_avg_pool2d,
-}  # fmt: skip
+}
 _SUMS = {_ATEN.add, _ATEN.add_, _ATEN.cat}
 
 
@@ -77,9 +82,10 @@ def _node(nodes: Sequence[fx.Node], name: str) -> fx.Node:
     """The operator of this name, or the last that computes with weights of the layer of this name."""
     known = names(nodes)
     own = [
-        node for node in known.values()
+        node
+        for node in known.values()
         if any(one.op == "get_attr" and str(one.target).startswith(f"{name}.") for one in node.all_input_nodes)
-    ]  # fmt: skip
+    ]
     if name not in known and not own:
         shown = ", ".join(list(known)[:40]) + (" …" if len(known) > 40 else "")
         raise refusal(f"It has no layer and no operator '{name}'; its operators in order are {shown}.")

@@ -15,11 +15,25 @@ MOST_SIGNATURES = 256
 # Operators whose arguments torch's autocast lowers on every device. All others get what the graph gives them, so that
 # their contracts see it.
 _ATEN = torch.ops.aten
-LOWERED = frozenset({
-    _ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d, _ATEN.conv_transpose1d, _ATEN.conv_transpose2d, _ATEN.conv_transpose3d,
-    _ATEN.linear, _ATEN.matmul, _ATEN.mm, _ATEN.bmm, _ATEN.addmm, _ATEN.baddbmm, _ATEN.addbmm, _ATEN.prelu,
-    _ATEN.scaled_dot_product_attention,
-})  # fmt: skip
+LOWERED = frozenset(
+    {
+        _ATEN.conv1d,
+        _ATEN.conv2d,
+        _ATEN.conv3d,
+        _ATEN.conv_transpose1d,
+        _ATEN.conv_transpose2d,
+        _ATEN.conv_transpose3d,
+        _ATEN.linear,
+        _ATEN.matmul,
+        _ATEN.mm,
+        _ATEN.bmm,
+        _ATEN.addmm,
+        _ATEN.baddbmm,
+        _ATEN.addbmm,
+        _ATEN.prelu,
+        _ATEN.scaled_dot_product_attention,
+    }
+)
 _NAMES = {function: name for name, function in sizes.FUNCTIONS.items()}
 
 
@@ -45,9 +59,11 @@ class GraphGuard:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
         module = self._module if self._module.training else self._evaluation
         kind = (
-            self._module.training, torch.is_grad_enabled(), _autocast(inputs),
+            self._module.training,
+            torch.is_grad_enabled(),
+            _autocast(inputs),
             *map(_kind, inputs),
-        )  # fmt: skip
+        )
         if kind in self._known:
             return type(module).forward(module, *inputs)
         run = _Checked(module, _autocast(inputs))

@@ -158,9 +158,18 @@ _FORMS: Mapping[Any, _Function] = {
     **{
         operator: operator
         for operator in (
-            _aten.bernoulli.default, _aten.bernoulli.p, _aten.bernoulli_.float, _aten.rrelu.default,
-            _aten.rrelu_.default, _aten.uniform_.default, _aten.normal_.default, _aten.exponential_.default,
-            _aten.normal.Tensor_float, _aten.normal.float_Tensor, _aten.normal.Tensor_Tensor, _aten.multinomial.default,
+            _aten.bernoulli.default,
+            _aten.bernoulli.p,
+            _aten.bernoulli_.float,
+            _aten.rrelu.default,
+            _aten.rrelu_.default,
+            _aten.uniform_.default,
+            _aten.normal_.default,
+            _aten.exponential_.default,
+            _aten.normal.Tensor_float,
+            _aten.normal.float_Tensor,
+            _aten.normal.Tensor_Tensor,
+            _aten.multinomial.default,
         )
     },
     _aten.rand.default: _aten.rand.generator,
@@ -172,7 +181,7 @@ _FORMS: Mapping[Any, _Function] = {
     _aten.randint_like.default: _aten.randint_like.generator,
     _aten.randint_like.low_dtype: _aten.randint_like.low_generator_dtype,
     _aten.randperm.default: _aten.randperm.generator,
-}  # fmt: skip
+}
 
 
 # -- layers

@@ -7,34 +7,44 @@ from collections.abc import Sequence
 MOST_NAMED = 5
 # Prefix of the operator's name, and what to write instead. The first that fits counts.
 _INSTEAD = (
-    (r"(linalg_\w*svd|svd|linalg_eig|linalg_lstsq|linalg_pinv|linalg_ldl|linalg_lu|lu_)",
-     "Decompositions of matrices are not taken: compute them before the run and store the result as a buffer, or write "
-     "the layer with products of matrices; det, inv, solve, cholesky and qr are taken."),
+    (
+        r"(linalg_\w*svd|svd|linalg_eig|linalg_lstsq|linalg_pinv|linalg_ldl|linalg_lu|lu_)",
+        "Decompositions of matrices are not taken: compute them before the run and store the result as a buffer, or "
+        "write the layer with products of matrices; det, inv, solve, cholesky and qr are taken.",
+    ),
     (r"linalg_", "Write the layer with products, sums and norms (torch.linalg.vector_norm)."),
-    (r"(bincount|_unique|unique|histogram|repeat_interleave\.Tensor)",
-     "The size of its result depends on values. Count with one_hot(x, classes).sum(0), torch.histc or scatter_add into "
-     "a tensor of fixed size."),
+    (
+        r"(bincount|_unique|unique|histogram|repeat_interleave\.Tensor)",
+        "The size of its result depends on values. Count with one_hot(x, classes).sum(0), torch.histc or scatter_add "
+        "into a tensor of fixed size.",
+    ),
     (r"as_strided", "Take views with slices, narrow, unfold, expand and reshape."),
     (r"(set_|resize_|set_data)", "Make a new tensor with reshape, slices or torch.cat instead of changing this one."),
-    (r"(item|_local_scalar_dense|equal|is_nonzero)",
-     "It reads a value for Python code. Choose with torch.where instead of `if`, and keep numbers in tensors."),
+    (
+        r"(item|_local_scalar_dense|equal|is_nonzero)",
+        "It reads a value for Python code. Choose with torch.where instead of `if`, and keep numbers in tensors.",
+    ),
     (r"(ctc_loss|_ctc_loss)", "Return the scores, and compute this loss outside of the network."),
     (r"fractional_max_pool", "Use max_pool or adaptive_max_pool, which draw nothing."),
-    (r"(poisson|geometric_|cauchy_|log_normal_|random_|_standard_gamma|_sample_dirichlet|binomial)",
-     "Draw with rand, randn, randint, uniform_, normal_, exponential_, bernoulli or multinomial."),
+    (
+        r"(poisson|geometric_|cauchy_|log_normal_|random_|_standard_gamma|_sample_dirichlet|binomial)",
+        "Draw with rand, randn, randint, uniform_, normal_, exponential_, bernoulli or multinomial.",
+    ),
     (r"(quantize|dequantize|fake_quantize|_q)", "Hand in the network before it is quantised."),
-    (r"(to_sparse|_sparse|sparse|to_mkldnn|_to_sparse)",
-     "Write it with dense tensors; scatter_add and gather do the rest."),
+    (
+        r"(to_sparse|_sparse|sparse|to_mkldnn|_to_sparse)",
+        "Write it with dense tensors; scatter_add and gather do the rest.",
+    ),
     (r"(from_file|save|_print)", "A network here can reach no files: store the tensor as a buffer of the network."),
     (r"istft", "Write it with torch.fft.irfft and fold."),
-)  # fmt: skip
+)
 _LIBRARIES = {
     "torchvision": "Use torch's own operators: for instance grid_sample instead of deform_conv2d or roi_align.",
     "transformers": 'Let the network use plain operators: experts with experts_implementation="batched_mm", '
     'attention with attn_implementation="eager".',
     "higher_order": "Write the region with plain operators: torch.where instead of torch.cond, a Python loop instead "
     "of scan or while_loop.",
-}  # fmt: skip
+}
 _ELSE = "Write the layer with operators that docs/OPERATORS.md lists; that page also says how to add one."
 _LAYER = re.compile(r"[A-Za-z0-9_.@]{1,300},([A-Za-z0-9_.@]{0,200}),([A-Za-z0-9_.]{1,300})")
 

@@ -28,18 +28,43 @@ _METADATA = "__metadata__"
 ALIGNMENT_BYTES = 64
 FIRST_BYTES = 4096
 DTYPE_NAMES: dict[torch.dtype, str] = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.complex64: "C64", torch.bool: "BOOL",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
-    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
-}  # fmt: skip
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
+    torch.bool: "BOOL",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+}
 """Names of the types in safetensors."""
-PLAIN_NAMES = frozenset({
-    "collections.OrderedDict", "builtins.set", "torch.Size", "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_tensor_v2", "torch.FloatStorage", "torch.DoubleStorage", "torch.HalfStorage",
-    "torch.BFloat16Storage", "torch.LongStorage", "torch.IntStorage", "torch.ShortStorage", "torch.CharStorage",
-    "torch.ByteStorage", "torch.BoolStorage",
-})  # fmt: skip
+PLAIN_NAMES = frozenset(
+    {
+        "collections.OrderedDict",
+        "builtins.set",
+        "torch.Size",
+        "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_tensor_v2",
+        "torch.FloatStorage",
+        "torch.DoubleStorage",
+        "torch.HalfStorage",
+        "torch.BFloat16Storage",
+        "torch.LongStorage",
+        "torch.IntStorage",
+        "torch.ShortStorage",
+        "torch.CharStorage",
+        "torch.ByteStorage",
+        "torch.BoolStorage",
+    }
+)
 """Classes and functions in a pickle of tensors alone."""
 _STORED: dict[str, torch.dtype] = {**torch.storage._storage_type_to_dtype_map(), "UntypedStorage": torch.uint8}
 MAX_TUPLES = 2**16  # a key of 150,000 nested ones overflows the stack when it is hashed; a tensor needs four

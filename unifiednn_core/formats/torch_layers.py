@@ -31,13 +31,25 @@ LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _NAMES
 # A description names no devices and no given weights; the last two are old names.
 _NOT_FOR_FILES = frozenset({"self", "device", "dtype", "_weight", "_freeze", "min_value", "max_value"})
 _ATTENTION = {
-    "embed_dim": int, "num_heads": int, "dropout": float, "bias": bool, "add_bias_kv": bool,
-    "add_zero_attn": bool, "kdim": object, "vdim": object, "batch_first": bool,
-}  # fmt: skip
+    "embed_dim": int,
+    "num_heads": int,
+    "dropout": float,
+    "bias": bool,
+    "add_bias_kv": bool,
+    "add_zero_attn": bool,
+    "kdim": object,
+    "vdim": object,
+    "batch_first": bool,
+}
 _RECURRENT = {
-    "input_size": int, "hidden_size": int, "num_layers": int, "bias": bool, "batch_first": bool,
-    "dropout": float, "bidirectional": bool,
-}  # fmt: skip
+    "input_size": int,
+    "hidden_size": int,
+    "num_layers": int,
+    "bias": bool,
+    "batch_first": bool,
+    "dropout": float,
+    "bidirectional": bool,
+}
 _DECLARED_HERE: dict[str, dict[str, type]] = {
     "MultiheadAttention": _ATTENTION,
     "LSTM": _RECURRENT | {"proj_size": int},
@@ -50,8 +62,12 @@ MOST_REPEATED = 200
 MOST_DIMENSIONS = 8
 LARGEST = 2**31
 _SHOWN: dict[object, str] = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "a word", list: "a list of numbers",
-}  # fmt: skip
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    list: "a list of numbers",
+}
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 
 

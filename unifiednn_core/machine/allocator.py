@@ -68,9 +68,14 @@ def _loads(file: Path) -> bool:
     quiet = subprocess.DEVNULL
     try:
         done = subprocess.run(
-            ["true"], env={_PRELOAD: str(file), "PATH": os.defpath}, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE,
-            timeout=_PATIENCE_S, check=False,
-        )  # fmt: skip
+            ["true"],
+            env={_PRELOAD: str(file), "PATH": os.defpath},
+            stdin=quiet,
+            stdout=quiet,
+            stderr=subprocess.PIPE,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and not done.stderr  # the loader says there why it ignores one

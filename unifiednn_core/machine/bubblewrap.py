@@ -68,9 +68,15 @@ def failure_of(command: list[str], environment: Mapping[str, str]) -> str:
     quiet = subprocess.DEVNULL
     try:
         done = subprocess.run(
-            command, env=environment, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True, timeout=_PATIENCE_S,
+            command,
+            env=environment,
+            stdin=quiet,
+            stdout=quiet,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=_PATIENCE_S,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not work here: {error}."
     problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -22,8 +22,20 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _START = "from unifiednn_core.machine.template import main; main()"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV")
 # What the interpreter and the libraries of torch read when they are loaded: a fork cannot change it any more.
-_KEPT_GROUPS = ("ATEN_", "DNNL_", "GLIBC_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "OMP_", "ONEDNN_", "PYTHON", "PYTORCH_",
-                "TORCH_")  # fmt: skip
+_KEPT_GROUPS = (
+    "ATEN_",
+    "DNNL_",
+    "GLIBC_",
+    "GOMP_",
+    "KMP_",
+    "MALLOC_",
+    "MKL_",
+    "OMP_",
+    "ONEDNN_",
+    "PYTHON",
+    "PYTORCH_",
+    "TORCH_",
+)
 _FIXED = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
     "CUDA_VISIBLE_DEVICES": "",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # a question for GPUs must not start the driver
@@ -180,9 +192,15 @@ def sealed_interpreter() -> int | None:
         sealed = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
         fcntl.fcntl(copy, fcntl.F_ADD_SEALS, sealed)
         subprocess.run(
-            [sys.executable, "-c", ""], executable=f"/proc/self/fd/{copy}", pass_fds=(copy,), env=_environment(),
-            check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_S,
-        )  # fmt: skip
+            [sys.executable, "-c", ""],
+            executable=f"/proc/self/fd/{copy}",
+            pass_fds=(copy,),
+            env=_environment(),
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TRIAL_S,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return copy

@@ -38,10 +38,18 @@ def _changes(parts: Sequence[Part], policy: Policy, peak: Peak, names: Collectio
             yield peak_bytes, "policy.name", f'Choose the policy "{name}"'
     open_parts = [part for part in parts if part.name in names]
     factors = [2**n for n in range(1, max((part.need.batch_size for part in open_parts), default=1).bit_length())]
-    asked = [("batch_split", part, factor) for factor in factors for part in open_parts
-             if not part.need.nodes and part.need.batch_split < factor <= part.need.batch_size]  # fmt: skip
-    asked += [("batch_size", part, part.need.batch_size // factor) for factor in factors for part in open_parts
-              if part.need.batch_size // factor >= part.need.batch_split]  # fmt: skip
+    asked = [
+        ("batch_split", part, factor)
+        for factor in factors
+        for part in open_parts
+        if not part.need.nodes and part.need.batch_split < factor <= part.need.batch_size
+    ]
+    asked += [
+        ("batch_size", part, part.need.batch_size // factor)
+        for factor in factors
+        for part in open_parts
+        if part.need.batch_size // factor >= part.need.batch_split
+    ]
     for entry, part, value in asked:
         changed = [part.changed(**{entry: value}) if other is part else other for other in parts]
         field = f"submodels.{part.name}.hyperparameters.{entry}"

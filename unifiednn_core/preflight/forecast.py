@@ -35,9 +35,17 @@ from unifiednn_core.store.library import Measured
 
 # The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
 _HYPERPARAMETERS = (
-    "batch_size", "batch_split", "optimizer", "optimizer_args", "parameter_groups", "precision", "ema", "criterion",
-    "criterion_args", "techniques",
-)  # fmt: skip
+    "batch_size",
+    "batch_split",
+    "optimizer",
+    "optimizer_args",
+    "parameter_groups",
+    "precision",
+    "ema",
+    "criterion",
+    "criterion_args",
+    "techniques",
+)
 _NETWORK: Any = {"split": True, "part": True, "placement": {"devices", "cap_mib", "claim", "schedule"}}
 
 

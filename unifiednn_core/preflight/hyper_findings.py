@@ -42,13 +42,17 @@ def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None)
     place = f"submodels.{submodel.name}"
     found = [
         Finding(
-            severity=severity, title=title, field=f"{place}.{entry}", message=message, remedy=remedy,
+            severity=severity,
+            title=title,
+            field=f"{place}.{entry}",
+            message=message,
+            remedy=remedy,
             fix=SPLIT if entry == "test_data" and test is None else None,
         )
         for severity, title, entry, message, remedy in chain(
             _found(submodel.hyperparameters, train, test), balance_findings(submodel, train)
         )
-    ]  # fmt: skip
+    ]
     return [*found, *_on_inputs(submodel, train)]
 
 

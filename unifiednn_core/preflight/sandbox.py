@@ -155,10 +155,31 @@ def isolated(command: list[str], files: Iterable[tuple[Path, Path]], limits: Lim
     binds += [word for outside, inside in files for word in ("--ro-bind", str(outside), str(inside))]
     return [
         bubblewrap.program(),
-        "--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session",
-        "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev", "--size", str(limits.scratch_bytes), "--tmpfs", "/tmp",
-        *binds, "--chdir", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--", *command,
-    ]  # fmt: skip
+        "--unshare-user",
+        "--unshare-all",
+        "--disable-userns",
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--size",
+        str(limits.scratch_bytes),
+        "--tmpfs",
+        "/tmp",
+        *binds,
+        "--chdir",
+        "/tmp",
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/",
+        "--",
+        *command,
+    ]
 
 
 def watched(process: subprocess.Popen[bytes], log: Path, limits: Limits) -> Finding | None:
@@ -170,13 +191,25 @@ def watched(process: subprocess.Popen[bytes], log: Path, limits: Limits) -> Find
             sizes_bytes = _tree(process.pid)
             for title, exceeded, message, remedy in (
                 ("Too slow", time.monotonic() > until_s, f"ran for more than {limits.wall_s:g} s", _LESS),
-                ("Prints too much", log.stat().st_size > limits.log_bytes,
-                 f"printed more than {memory_text(limits.log_bytes)}", "Remove print from the code."),
-                ("Too many processes", len(sizes_bytes) > limits.processes,
-                 f"started more than {limits.processes} processes", "Build the network in one process."),
-                ("Too much memory", sum(sizes_bytes) > most_bytes,
-                 f"used more than {memory_text(limits.memory_bytes)} of memory", _LESS),
-            ):  # fmt: skip
+                (
+                    "Prints too much",
+                    log.stat().st_size > limits.log_bytes,
+                    f"printed more than {memory_text(limits.log_bytes)}",
+                    "Remove print from the code.",
+                ),
+                (
+                    "Too many processes",
+                    len(sizes_bytes) > limits.processes,
+                    f"started more than {limits.processes} processes",
+                    "Build the network in one process.",
+                ),
+                (
+                    "Too much memory",
+                    sum(sizes_bytes) > most_bytes,
+                    f"used more than {memory_text(limits.memory_bytes)} of memory",
+                    _LESS,
+                ),
+            ):
                 if exceeded:
                     return _problem(title, f"The code {message}.", remedy)
             time.sleep(_POLL_S)

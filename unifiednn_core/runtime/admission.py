@@ -97,8 +97,11 @@ def open_parts(run: RunRow, rows: Sequence[SubModelRow]) -> list[Part]:
 
 def _parts_of(prediction: Mapping[str, Any], asked: Mapping[str, Any], still: Sequence[str]) -> list[Part]:
     predicted = {part["name"]: part for part in prediction.get("parts", ())}
-    now = [(predicted[name], stored_nodes(asked[name]), int(asked[name].get("batch_split", 1)))
-           for name in still if name in predicted]  # fmt: skip
+    now = [
+        (predicted[name], stored_nodes(asked[name]), int(asked[name].get("batch_split", 1)))
+        for name in still
+        if name in predicted
+    ]
     return [_part_of(json.dumps(one)) for one in now]
 
 

@@ -169,9 +169,15 @@ class Workbench:
                 lease.release()
             raise
         submodel = SubModel(
-            read.spec, definition, name=read.key, seed=read.seed, train=train, test=test[0] if test else None,
-            device=self.device, fast=self.fast,
-        )  # fmt: skip
+            read.spec,
+            definition,
+            name=read.key,
+            seed=read.seed,
+            train=train,
+            test=test[0] if test else None,
+            device=self.device,
+            fast=self.fast,
+        )
         try:
             if read.trained and definition.part is None and read.progress is None:
                 load_weights(submodel.module, joined(read.trained, submodel.module.state_dict()))

@@ -195,9 +195,12 @@ class Carrier:
                 if file.lstat().st_size != self._told.get((hybrid_id, place), 0):
                     text, size_bytes = last_lines(folder, name, LOG_BYTES)
                     self._store.worker_logs.write(
-                        hybrid_id, place, text.replace(str(self._home.root), "HOME"),
-                        size_bytes=size_bytes, is_cut=size_bytes > LOG_BYTES,
-                    )  # fmt: skip
+                        hybrid_id,
+                        place,
+                        text.replace(str(self._home.root), "HOME"),
+                        size_bytes=size_bytes,
+                        is_cut=size_bytes > LOG_BYTES,
+                    )
                     self._told[hybrid_id, place] = size_bytes
 
     def _tell_logs_of_the_dead(self) -> None:

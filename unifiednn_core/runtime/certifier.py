@@ -46,9 +46,13 @@ class Certifier:
     """Makes pending certificates in a thread (`start`), or now (`settle`). One process of a home does so at a time."""
 
     def __init__(
-        self, home: Home, store: Store, clock: Clock, *,
+        self,
+        home: Home,
+        store: Store,
+        clock: Clock,
+        *,
         certify: Callable[[CertifyJob], CertifyReport] = client.certify,
-    ):  # fmt: skip
+    ):
         """`certify` compares one zip in another process."""
         self._home, self._store, self._clock, self._certify = home, store, clock, certify
         self._tries: Counter[tuple[str, str]] = Counter()

@@ -47,8 +47,10 @@ class DeviceWatch:
         workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
         own_bytes = {
             name: sizes.get(hybrid.id, 0) if name == hybrid.device else 0
-            for hybrid in held if hybrid.device is not None for name in (hybrid.device, *hybrid.also)
-        }  # fmt: skip
+            for hybrid in held
+            if hybrid.device is not None
+            for name in (hybrid.device, *hybrid.also)
+        }
         found = self._sampler.sample(devices, workers, own_bytes)
         if found:
             self._store.device_samples.write(map(asdict, found))

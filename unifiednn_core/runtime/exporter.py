@@ -115,9 +115,16 @@ class Exporter:
                     weights, spec = ended.state_dict or {}, self._spec_of(name)
                     definition, folder, plain = self._definitions[name], self._folder_of(name), name_of_key(name)
                     found = found or separate(
-                        plain, definition, weights, spec=spec, figures=self._epochs_of(name), folder=folder,
-                        probes=ended.probes, ships_probes=self._ships_probes(name), facts=self._facts_of(name),
-                    )  # fmt: skip
+                        plain,
+                        definition,
+                        weights,
+                        spec=spec,
+                        figures=self._epochs_of(name),
+                        folder=folder,
+                        probes=ended.probes,
+                        ships_probes=self._ships_probes(name),
+                        facts=self._facts_of(name),
+                    )
                     self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))
                     return
                 except (SeparationFailed, OperationalError) as error:

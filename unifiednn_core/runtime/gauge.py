@@ -51,9 +51,13 @@ class WorkerGauge:
     """The instruments of one worker."""
 
     def __init__(
-        self, device: torch.device, clock: Clock, *, earlier: Mapping[str, float | None] | None = None,
+        self,
+        device: torch.device,
+        clock: Clock,
+        *,
+        earlier: Mapping[str, float | None] | None = None,
         earlier_load: Sequence[LoadRecord] = (),
-    ):  # fmt: skip
+    ):
         """`earlier` holds `cpu_s`, `gpu_s` and `energy_j` of the earlier attempts of the run."""
         self._device = device
         self._pid = os.getpid()

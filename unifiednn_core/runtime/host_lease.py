@@ -80,8 +80,14 @@ class HostLease:
 
     def _row(self) -> HostRow:
         me = own_identity()
-        return HostRow(name=self.host, machine=node(), boot_id=me.boot_id, agent_pid=me.pid,
-                       agent_started_at_s=me.started_at_s, facts=versions())  # fmt: skip
+        return HostRow(
+            name=self.host,
+            machine=node(),
+            boot_id=me.boot_id,
+            agent_pid=me.pid,
+            agent_started_at_s=me.started_at_s,
+            facts=versions(),
+        )
 
     def _runs_here(self, row: HostRow) -> bool:
         """Whether the agent of a host is a process of this machine that lives."""

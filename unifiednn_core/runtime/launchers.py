@@ -82,10 +82,15 @@ class LocalLauncher:
                     _log.warning("The worker of %s starts cold: %s.", hybrid_id, error.strerror or error)
             command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), hybrid_id]
             self._workers[hybrid_id], pid = confinement.start(
-                command, self._home, hybrid_id, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                command,
+                self._home,
+                hybrid_id,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env=worker_environment(threads) if mode == HYBRID else training_environment(threads),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return pid
 
     def _fork(self, hybrid_id: str, threads: int, log: int) -> "_Fork":

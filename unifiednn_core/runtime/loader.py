@@ -67,10 +67,13 @@ class SubModelLoader:
                 with preserved(self.bench.device), ProcessState(self.bench.device):
                     submodel = self.bench.add(read)
                 jobs[key] = Job(
-                    submodel, in_line_since=line.index(key), service_s=row.service_s, paused_s=row.paused_s,
+                    submodel,
+                    in_line_since=line.index(key),
+                    service_s=row.service_s,
+                    paused_s=row.paused_s,
                     state=State.PAUSED if row.state == State.PAUSED.value else State.QUEUED,
                     captured_step=read.columns.get("checkpoint_step", 0),
-                )  # fmt: skip
+                )
             except Exception as error:
                 self._fail(member, error)
         mark.clear()

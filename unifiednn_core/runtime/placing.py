@@ -54,9 +54,14 @@ class Fleet:
 
 
 def fleet_of(
-    store: Store, budget_of: BudgetOf, clock: Clock, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]],
-    host: str = SERVER, verifying: Callable[[], bool] = lambda: False,
-) -> Fleet:  # fmt: skip
+    store: Store,
+    budget_of: BudgetOf,
+    clock: Clock,
+    hybrids: Hybrids,
+    waiting: Sequence[tuple[RunRow, Parts]],
+    host: str = SERVER,
+    verifying: Callable[[], bool] = lambda: False,
+) -> Fleet:
     """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`.
 
     `budget_of` reads the memory of a device of this `host`, by its name there; those of others are from their rows.
@@ -164,23 +169,25 @@ def _entries(
     still = [row for row in parts if State(row.state) not in ENDED]
     saves_only = all(State(row.state) is State.STOPPING for row in still)
     kind = None if saves_only else next(filter(None, map(_kind, still)), None)
-    return [Waiting(
-        keys=tuple(f"{run.id}/{row.name}" for row in still or parts),  # with none open a worker only ends the run
-        run_id=run.id,
-        submitted_at_s=run.created_at_s,
-        line_at_s=run.line_at_s,
-        arrival=0,
-        asked=run.device,
-        devices=_devices_for(run, kind, devices),
-        kind=kind,
-        private=True,
-        people=() if saves_only or run.mode != HYBRID else tuple(party.person for party in parties_of(run, parts)),
-        peak_bytes=None if saves_only else _peak_bytes(run, parts, devices),
-        claims=1 if saves_only or run.mode != HYBRID else devices_claimed(run.spec["submodels"]),
-        threads=run.threads,
-        profile=run.spec.get("profile", "exact"),
-        left_s=_sum([_left_s(row, speeds) for row in still]),
-    )]  # fmt: skip
+    return [
+        Waiting(
+            keys=tuple(f"{run.id}/{row.name}" for row in still or parts),  # with none open a worker only ends the run
+            run_id=run.id,
+            submitted_at_s=run.created_at_s,
+            line_at_s=run.line_at_s,
+            arrival=0,
+            asked=run.device,
+            devices=_devices_for(run, kind, devices),
+            kind=kind,
+            private=True,
+            people=() if saves_only or run.mode != HYBRID else tuple(party.person for party in parties_of(run, parts)),
+            peak_bytes=None if saves_only else _peak_bytes(run, parts, devices),
+            claims=1 if saves_only or run.mode != HYBRID else devices_claimed(run.spec["submodels"]),
+            threads=run.threads,
+            profile=run.spec.get("profile", "exact"),
+            left_s=_sum([_left_s(row, speeds) for row in still]),
+        )
+    ]
 
 
 def _shared(run: RunRow, row: SubModelRow, devices: "_Known", speeds: Seconds, *, private: bool) -> Waiting:

@@ -69,11 +69,16 @@ class RayCluster:
         for node in nodes:
             if _actor(node.id) not in known:
                 ray.remote(NodeAgent).options(
-                    name=_actor(node.id), lifetime="detached", get_if_exists=True, num_cpus=0, num_gpus=0,
-                    max_restarts=-1, max_task_retries=-1,
+                    name=_actor(node.id),
+                    lifetime="detached",
+                    get_if_exists=True,
+                    num_cpus=0,
+                    num_gpus=0,
+                    max_restarts=-1,
+                    max_task_retries=-1,
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
                     runtime_env={"env_vars": _ENVIRONMENT},
-                ).remote(url, node.host, CUDA if node.resource == "GPU" else CPU)  # fmt: skip
+                ).remote(url, node.host, CUDA if node.resource == "GPU" else CPU)
                 _log.info("An agent starts on %s.", node.host)
 
     def offer(self, node: str, devices: Sequence[str]) -> None:

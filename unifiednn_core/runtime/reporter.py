@@ -90,9 +90,16 @@ class Reporter:
     """
 
     def __init__(
-        self, store: Store, hybrid: HybridRow, bench: Workbench, clock: Clock, gauge: WorkerGauge | None = None,
-        porter: Porter | None = None, *, renewed: Callable[[float], object] = lambda asked_s: None,
-    ):  # fmt: skip
+        self,
+        store: Store,
+        hybrid: HybridRow,
+        bench: Workbench,
+        clock: Clock,
+        gauge: WorkerGauge | None = None,
+        porter: Porter | None = None,
+        *,
+        renewed: Callable[[float], object] = lambda asked_s: None,
+    ):
         """`gauge` gives the CPU and GPU seconds that each write records, `porter` has files kept for other hosts.
 
         `renewed` hears of each heartbeat in the store when it was begun, by the monotonic clock.
@@ -126,9 +133,11 @@ class Reporter:
         self._shared_bytes = 0
         """Resident memory that does not count, because other processes share it."""
         self.writer = CheckpointWriter(
-            bench.checkpoints, self._checkpoint_recorded, self._checkpoint_done,
+            bench.checkpoints,
+            self._checkpoint_recorded,
+            self._checkpoint_done,
             lambda name, said: self.report(ExportDelayed(name, said)),
-        )  # fmt: skip
+        )
         self.exporter = Exporter(
             self._models_of,
             bench.definitions,
@@ -143,10 +152,16 @@ class Reporter:
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
         """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""
         self._tracks[key] = _Track(
-            attempt, from_step, steps_per_epoch=row.steps_total // row.epochs,
-            stride=curve_stride(row.steps_total, peers), service_s=row.service_s, cpu_s=row.cpu_s or 0.0,
-            memory_key=row.memory_key, doubt=row.not_learning, peak_bytes=row.peak_memory_bytes or 0,
-        )  # fmt: skip
+            attempt,
+            from_step,
+            steps_per_epoch=row.steps_total // row.epochs,
+            stride=curve_stride(row.steps_total, peers),
+            service_s=row.service_s,
+            cpu_s=row.cpu_s or 0.0,
+            memory_key=row.memory_key,
+            doubt=row.not_learning,
+            peak_bytes=row.peak_memory_bytes or 0,
+        )
         self.open.add(key)
         self.exporter.tidy(key)
 
@@ -264,8 +279,12 @@ class Reporter:
         """End a sub-model: completed only with a file that was read back and verified."""
         name, separated, cause, model = exported.submodel, exported.separated, exported.cause, None
         if separated is not None:
-            model = {"artifact": separated.archive.name, "artifact_bytes": separated.size_bytes,
-                     "model_path": str(separated.model_path), "state_sha256": separated.state_sha256}  # fmt: skip
+            model = {
+                "artifact": separated.archive.name,
+                "artifact_bytes": separated.size_bytes,
+                "model_path": str(separated.model_path),
+                "state_sha256": separated.state_sha256,
+            }
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
         self._store.runs.record_export(
@@ -318,8 +337,12 @@ class Reporter:
         spec, filenames = RunSpec.model_validate(run.spec), run.environment.get("files", {}).get(name, {})
         document = spec.model_dump(mode="json", exclude_none=True)
         [submodel] = [part for part in document.pop("submodels") if part["name"] == name]
-        for holder, key in ((submodel, "model"), (submodel, "train_data"), (submodel, "test_data"),
-                            (submodel.get("start_from", {}), "file")):  # fmt: skip
+        for holder, key in (
+            (submodel, "model"),
+            (submodel, "train_data"),
+            (submodel, "test_data"),
+            (submodel.get("start_from", {}), "file"),
+        ):
             if key in holder:
                 holder[key] = filenames.get(holder[key], holder[key])
         submodel["hyperparameters"].setdefault("seed", spec.seed)
@@ -414,11 +437,14 @@ class Reporter:
         correct = [report.correct for report in window if report.correct is not None]
         labels = sum(report.labels for report in window)
         row = {"submodel": name, "attempt": track.attempt, "step": last, "steps": len(window)}
-        self._batch.steps.append(row | {
-            "epoch": last / track.steps_per_epoch,
-            "loss": torch.stack([report.loss for report in window]).double().mean().item(),
-            "accuracy": torch.stack(correct).sum().item() / labels if correct else None,
-        })  # fmt: skip
+        self._batch.steps.append(
+            row
+            | {
+                "epoch": last / track.steps_per_epoch,
+                "loss": torch.stack([report.loss for report in window]).double().mean().item(),
+                "accuracy": torch.stack(correct).sum().item() / labels if correct else None,
+            }
+        )
         self._columns(name)["steps_done"] = track.written_step = last
 
     def _end_turn(self, report: Released) -> None:

@@ -225,9 +225,10 @@ class Supervisor:
         """Start the shared hybrids again whose worker died, or end them if their device is not ready any more."""
         others = {row.name for row in self.lease.others}
         dead = [
-            (hybrid, members) for hybrid, members in hybrids
+            (hybrid, members)
+            for hybrid, members in hybrids
             if hybrid.heartbeat_at_s is None and host_of(hybrid.device) not in others
-        ]  # fmt: skip
+        ]
         ready = {row.name for row in self._store.devices.all() if row.state == READY} if dead else set()
         for hybrid, members in dead:
             foreign = host_of(hybrid.device) != self._host  # its own is gone

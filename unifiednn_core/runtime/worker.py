@@ -86,9 +86,17 @@ class Worker:
     """Everything between the store and the engine of one hybrid. `assemble` reads the store and the files."""
 
     def __init__(
-        self, reads: SubModelLoader, engine: Engine, gauge: WorkerGauge, work_mark: WorkMark, sigterm: SigtermListener,
-        *, threads: int, step_limit_s: float, lanes: int = 1,
-    ):  # fmt: skip
+        self,
+        reads: SubModelLoader,
+        engine: Engine,
+        gauge: WorkerGauge,
+        work_mark: WorkMark,
+        sigterm: SigtermListener,
+        *,
+        threads: int,
+        step_limit_s: float,
+        lanes: int = 1,
+    ):
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
         self._news = self._store.news(reads.bench.hybrid_id)
         self._hybrid_id, self._shared = reads.bench.hybrid_id, reads.shared
@@ -121,9 +129,12 @@ class Worker:
         lease = WorkerLease(clock, counts=store.is_remote or store.hosts.are_beside(host_of(hybrid.device)))
         torch.set_num_threads(threads)
         bench = Workbench(
-            home, hybrid_id, resolve(hybrid.device or "cpu"), fast=settings.profile == "fast",
+            home,
+            hybrid_id,
+            resolve(hybrid.device or "cpu"),
+            fast=settings.profile == "fast",
             also=tuple(map(resolve, hybrid.also)),
-        )  # fmt: skip
+        )
         earlier = {"cpu_s": hybrid.cpu_s, "gpu_s": hybrid.gpu_s, "energy_j": hybrid.energy_j}
         load = hybrid.environment.get("load", ())
         gauge = WorkerGauge(

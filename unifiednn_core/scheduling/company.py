@@ -94,9 +94,7 @@ def climbing(members: Sequence[Member], limit_bytes: int) -> dict[str, Fall] | N
     sizes = [member.working_bytes for member in members]
     if len(members) != 2 or sizes[0] is None or sizes[1] is None or sizes[0] + sizes[1] <= limit_bytes:
         return None
-    found = in_turn(
-        Climb(sizes[0], members[0].falls), Climb(sizes[1], members[1].falls), limit_bytes, LEAST_GAIN
-    )  # fmt: skip
+    found = in_turn(Climb(sizes[0], members[0].falls), Climb(sizes[1], members[1].falls), limit_bytes, LEAST_GAIN)
     return None if found is None else dict(zip((member.name for member in members), found, strict=True))
 
 

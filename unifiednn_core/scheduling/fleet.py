@@ -164,10 +164,19 @@ class _Fleet:
         self._pools[_pool(device)] += held_bytes
         for place, member in enumerate(view.members):
             entry = Waiting(
-                keys=(member.key,), run_id=member.run_id, submitted_at_s=-inf, arrival=place,
-                asked=view.device, devices=member.devices, private=view.private, people=member.people,
-                need=member.need, threads=view.threads, profile=view.profile, left_s=member.left_s,
-            )  # fmt: skip
+                keys=(member.key,),
+                run_id=member.run_id,
+                submitted_at_s=-inf,
+                arrival=place,
+                asked=view.device,
+                devices=member.devices,
+                private=view.private,
+                people=member.people,
+                need=member.need,
+                threads=view.threads,
+                profile=view.profile,
+                left_s=member.left_s,
+            )
             found = self._jobs.member(entry, member.key, member.moved_at_s)
             self._add(hybrid, found)
             self._join(hybrid, found)
@@ -254,10 +263,16 @@ class _Fleet:
             return self._hybrids[placement.hybrid_id]
         accepts = self._view.mode == "pooled" and not placement.private and all(one.need for one in entries)
         view = HybridView(
-            id=next(self._ids), device=placement.device, also=placement.also, private=placement.private,
-            accepts=accepts, threads=placement.threads, profile=placement.profile, members=(),
+            id=next(self._ids),
+            device=placement.device,
+            also=placement.also,
+            private=placement.private,
+            accepts=accepts,
+            threads=placement.threads,
+            profile=placement.profile,
+            members=(),
             peak_bytes=entries[0].peak_bytes,
-        )  # fmt: skip
+        )
         return self._made(view, entries[0].run_id)
 
     def _made(self, view: HybridView, run_id: str) -> _Hybrid:

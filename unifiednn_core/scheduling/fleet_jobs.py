@@ -29,10 +29,15 @@ class FleetMember:
     def seen(self, left_s: float | None) -> Placed:
         """What placement sees of it; `left_s` are really left, by default those of its job."""
         return Placed(
-            key=self.key, run_id=self.entry.run_id, devices=self.entry.devices, people=self.entry.people,
-            need=self.entry.need, left_s=self.expected_s(_left_s(self.job) if left_s is None else left_s),
-            moved_at_s=self.moved_at_s, leaving=self.leaving,
-        )  # fmt: skip
+            key=self.key,
+            run_id=self.entry.run_id,
+            devices=self.entry.devices,
+            people=self.entry.people,
+            need=self.entry.need,
+            left_s=self.expected_s(_left_s(self.job) if left_s is None else left_s),
+            moved_at_s=self.moved_at_s,
+            leaving=self.leaving,
+        )
 
     def expected_s(self, left_s: float) -> float | None:
         """What placement expects of what is really left."""

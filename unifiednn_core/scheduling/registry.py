@@ -29,9 +29,16 @@ from unifiednn_core.scheduling.sjf import ShortestJobFirst
 from unifiednn_core.scheduling.srtf import ShortestRemainingTime
 
 POLICIES: tuple[type[Policy], ...] = (
-    FirstComeFirstServed, Priority, ShortestJobFirst, RoundRobin,
-    ShortestRemainingTime, FairShares, FinishTime, EarliestDeadlineFirst, LeastAttainedService,
-)  # fmt: skip
+    FirstComeFirstServed,
+    Priority,
+    ShortestJobFirst,
+    RoundRobin,
+    ShortestRemainingTime,
+    FairShares,
+    FinishTime,
+    EarliestDeadlineFirst,
+    LeastAttainedService,
+)
 """The policies of this package, in display order: first the four of the paper."""
 BY_PRIORITY = (Priority, FairShares)
 """Those of them that look at priorities."""

@@ -205,9 +205,10 @@ class SimulatedHybrid:
             first = self._first
             at_work = [first.job, *(turn.job for turn in self._turns.values() if turn is not first)]
             waiting = {
-                name: one for name, one in self._line.items()
+                name: one
+                for name, one in self._line.items()
                 if name not in self._turns and self._may_join(one, at_work, self._line.values())
-            }  # fmt: skip
+            }
             if not waiting:
                 break
             taken = {turn.lane for turn in self._turns.values()}
@@ -251,8 +252,19 @@ class SimulatedHybrid:
 class _Turn:
     """A turn that lasts. Seconds are counted from its start or from its last new quantum, so that none are lost."""
 
-    __slots__ = ("begun_s", "begun_step", "decision", "first_step", "granted_s", "job", "lane", "reason", "start_s",
-                 "step_s", "until_step")  # fmt: skip
+    __slots__ = (
+        "begun_s",
+        "begun_step",
+        "decision",
+        "first_step",
+        "granted_s",
+        "job",
+        "lane",
+        "reason",
+        "start_s",
+        "step_s",
+        "until_step",
+    )
 
     def __init__(self, job: "JobProgress", decision: Decision, lane: int, now_s: float):
         self.job, self.lane, self.start_s, self.first_step = job, lane, now_s, job.steps_done

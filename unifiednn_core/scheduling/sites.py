@@ -192,6 +192,12 @@ class Site:
         keys = tuple(key for entry in in_order(self.entries) for key in entry.keys)
         hybrid_id = None if self.hybrid is None else self.hybrid.id
         return Placement(
-            keys=keys, device=self.device.name, also=self.also, hybrid_id=hybrid_id, private=self.private,
-            threads=self.threads, profile=self.profile, reason=self.reasons[0],
-        )  # fmt: skip
+            keys=keys,
+            device=self.device.name,
+            also=self.also,
+            hybrid_id=hybrid_id,
+            private=self.private,
+            threads=self.threads,
+            profile=self.profile,
+            reason=self.reasons[0],
+        )

@@ -197,8 +197,15 @@ def _card(
         utilisation=tuple(point.utilisation for point in over_time),
         memory=tuple(point.used_share for point in over_time),
     )
-    return view_of(DeviceCard, row, state=state, total_bytes=total_bytes, others=others, over_time=past,
-                   **dict.fromkeys(_FIGURES) | figures)  # fmt: skip
+    return view_of(
+        DeviceCard,
+        row,
+        state=state,
+        total_bytes=total_bytes,
+        others=others,
+        over_time=past,
+        **dict.fromkeys(_FIGURES) | figures,
+    )
 
 
 def _process(given: OtherProcess | Mapping[str, Any]) -> OtherProcess:

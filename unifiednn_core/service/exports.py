@@ -151,17 +151,30 @@ class ExportService:
             "profile": str(run.spec.get("profile", "exact")),
             "parameters": str(row.parameters),
         }
-        tags = {"unifiednn.run_id": run.id, "unifiednn.submodel": row.name, "unifiednn.state": row.state,
-                "unifiednn.key": f"{run.id}/{row.name}", "unifiednn.state_sha256": row.state_sha256 or ""}  # fmt: skip
+        tags = {
+            "unifiednn.run_id": run.id,
+            "unifiednn.submodel": row.name,
+            "unifiednn.state": row.state,
+            "unifiednn.key": f"{run.id}/{row.name}",
+            "unifiednn.state_sha256": row.state_sha256 or "",
+        }
         if row.certificate is not None:
             tags["unifiednn.certificate"] = "holds" if row.certificate.get("holds") else "does not hold"
         archive = None
         if with_model and row.artifact is not None:
             archive = self._store.depot(self._home).bring(run.id, row.name, f"models/{row.artifact}")
         return ToExport(
-            run.id, run.name, row.name, State(row.state), began_s, row.ended_at_s, parameters,
-            tuple(_points(row.name, history, turns, began_s)), tags, archive,
-        )  # fmt: skip
+            run.id,
+            run.name,
+            row.name,
+            State(row.state),
+            began_s,
+            row.ended_at_s,
+            parameters,
+            tuple(_points(row.name, history, turns, began_s)),
+            tags,
+            archive,
+        )
 
 
 def require(extra: str) -> None:
@@ -277,18 +290,31 @@ def _write_wandb(exported: Sequence[ToExport], folder: Path) -> Iterator[Path]:
     import wandb
 
     settings = wandb.Settings(
-        mode="offline", console="off", silent=True, save_code=False, disable_git=True, disable_code=True,
-        x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True,
-    )  # fmt: skip
+        mode="offline",
+        console="off",
+        silent=True,
+        save_code=False,
+        disable_git=True,
+        disable_code=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+    )
     try:
         for one in exported:
             wandb_id = hashlib.sha256(one.key.encode()).hexdigest()[:16]
             for earlier in folder.glob(f"wandb/offline-run-*-{wandb_id}"):
                 shutil.rmtree(earlier)
             begun = wandb.init(
-                project="unifiednn", group=one.run_name, name=one.key, id=wandb_id, dir=folder, reinit="create_new",
-                config={**one.parameters, **one.tags}, settings=settings,
-            )  # fmt: skip
+                project="unifiednn",
+                group=one.run_name,
+                name=one.key,
+                id=wandb_id,
+                dir=folder,
+                reinit="create_new",
+                config={**one.parameters, **one.tags},
+                settings=settings,
+            )
             points = sorted(one.points, key=lambda point: point.step)
             for step, there in groupby(points, key=lambda point: point.step):
                 at_step = list(there)

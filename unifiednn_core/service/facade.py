@@ -54,10 +54,17 @@ class Service:
     """All actions of one person, in several parts. Safe to share between threads."""
 
     def __init__(
-        self, home: Home, store: Store, supervisor: Supervisor, clock: Clock, actor: Actor = LOCAL_OPERATOR,
-        line: Line | None = None, recent: Recent | None = None, certifier: Certifier | None = None,
+        self,
+        home: Home,
+        store: Store,
+        supervisor: Supervisor,
+        clock: Clock,
+        actor: Actor = LOCAL_OPERATOR,
+        line: Line | None = None,
+        recent: Recent | None = None,
+        certifier: Certifier | None = None,
         carrier: Carrier | None = None,
-    ):  # fmt: skip
+    ):
         """`line`, `recent`, `certifier` and `carrier` are those of the same store, so that all people share them."""
         self._carrier = carrier or Carrier(home, store, clock)
         self._certifier = certifier or Certifier(home, store, clock)
@@ -100,9 +107,16 @@ class Service:
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
         return Service(
-            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier,
+            self.home,
+            self.store,
+            self._supervisor,
+            self.clock,
+            actor,
+            self._line,
+            self._recent,
+            self._certifier,
             self._carrier,
-        )  # fmt: skip
+        )
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""

@@ -160,17 +160,22 @@ class Forecasts:
         zero_s = self._overheads().start_s if run.launched_at_s is None else now_s - run.launched_at_s
         ended = {
             row.name: row.ended_at_s - run.launched_at_s
-            for row in rows if row.ended_at_s is not None and run.launched_at_s is not None
-        }  # fmt: skip
+            for row in rows
+            if row.ended_at_s is not None and run.launched_at_s is not None
+        }
         found = {name: zero_s + end.likely_s for name, end in ends.items() if end is not None}
         before = run.environment.get(FORECAST) or {}
         finish_s = {**ended, **before.get("finish_s", {}), **found}
         new_s = {row.name: timed[row.memory_key] for row in rows if row.memory_key in timed}
         document = KeptForecast(
-            policy=asked.name, finish_s=finish_s, makespan_s=max(finish_s.values()),
-            mean_turnaround_s=sum(finish_s.values()) / len(finish_s), basis="measured", renewed=True,
+            policy=asked.name,
+            finish_s=finish_s,
+            makespan_s=max(finish_s.values()),
+            mean_turnaround_s=sum(finish_s.values()) / len(finish_s),
+            basis="measured",
+            renewed=True,
             step_s={**new_s, **before.get("step_s", {})},
-        ).document  # fmt: skip
+        ).document
         self._store.runs.note_fact(run_id, FORECAST, document)
 
     def _ends(
@@ -201,9 +206,10 @@ class Forecasts:
             found.append({turn.submodel: turn.end_s for turn in sorted(turns, key=lambda turn: turn.end_s)})
         return {
             job.name: Estimate(*(export_s + one(ends[job.name] for ends in found) for one in (next, min, max)))
-            if all(job.name in ends for ends in found) else None
+            if all(job.name in ends for ends in found)
+            else None
             for job in jobs
-        }  # fmt: skip
+        }
 
     def _paces(self, spec: RunSpec, report: CheckReport | None) -> tuple[dict[str, Pace], Basis]:
         """Speed of each sub-model, and where all are from; relative if one is unknown."""
@@ -213,9 +219,12 @@ class Forecasts:
         place = best_match(spec.device)
         threads = spec.threads or threads_of(spec.device)
         trained = self._store.speeds.trained(
-            keys.values(), least_steps=FEWEST_STEPS, threads=threads, device_kind="" if place is None else place.kind,
+            keys.values(),
+            least_steps=FEWEST_STEPS,
+            threads=threads,
+            device_kind="" if place is None else place.kind,
             owner=self._owner,
-        )  # fmt: skip
+        )
         turns = self._store.speeds.turns(one.run_id for one in trained.values())
         found = dict[str, Pace]()
         basis: Basis = "measured"

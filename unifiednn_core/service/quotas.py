@@ -35,10 +35,13 @@ class Room:
             return QuotaView(person=self.actor.id, quota_bytes=quota_bytes, **mine)
         use, limit_bytes = self.disk_use(), retention_in(self.store).home_limit_bytes
         return QuotaView(
-            person=self.actor.id, quota_bytes=quota_bytes, **mine,
+            person=self.actor.id,
+            quota_bytes=quota_bytes,
+            **mine,
             home_bytes=kept_bytes(self.home, self.store, self.disk_use),
-            home_limit_bytes=limit_bytes, free_bytes=use.free,
-        )  # fmt: skip
+            home_limit_bytes=limit_bytes,
+            free_bytes=use.free,
+        )
 
     def disk_use(self) -> DiskUse:
         """What the home folder takes, at most a minute ago: a look at all files of many runs takes seconds."""

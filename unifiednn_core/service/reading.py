@@ -27,9 +27,14 @@ class RunReader:
     """Reads runs for one person. Methods raise `NotFound` for an unknown run."""
 
     def __init__(
-        self, store: Store, clock: Clock, actor: Actor, own_files: Callable[[], frozenset[str]], line: Line,
+        self,
+        store: Store,
+        clock: Clock,
+        actor: Actor,
+        own_files: Callable[[], frozenset[str]],
+        line: Line,
         recent: Recent,
-    ):  # fmt: skip
+    ):
         self._store, self._clock, self._actor, self._own_files = store, clock, actor, own_files
         self._line, self._recent = line, recent
 

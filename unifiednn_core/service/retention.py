@@ -85,8 +85,9 @@ class RetentionService:
         """What the files of each person take, the largest first."""
         people = self._store.people
         found = [
-            OwnedBytes(person, one.get("library", 0), one.get("models", 0), one.get("checkpoints", 0),
-                       people.quota_of(person))
+            OwnedBytes(
+                person, one.get("library", 0), one.get("models", 0), one.get("checkpoints", 0), people.quota_of(person)
+            )
             for person, one in self._store.library.owned_bytes().items()
-        ]  # fmt: skip
+        ]
         return tuple(sorted(found, key=lambda one: (-one.total, one.person)))

@@ -133,9 +133,13 @@ class RunService:
         others = [part for part in parts_of(run.prediction) if part.name in training]
         measured = jobs_of(run, rows, self._clock.utc_s())
         admitted = self._submissions.admit(
-            alone, base or Path.cwd(), on_warnings=on_warnings, others=others, beside=parties_of(run, rows),
+            alone,
+            base or Path.cwd(),
+            on_warnings=on_warnings,
+            others=others,
+            beside=parties_of(run, rows),
             training=measured,
-        )  # fmt: skip
+        )
         [part] = admitted.spec.submodels
         arguments = {"submodel": part.model_dump(mode="json", exclude_none=True), "files": admitted.filenames}
         row = submodel_row(run_id, 0, alone, admitted)

@@ -61,11 +61,14 @@ class Shelf:
         """Runs that use a file: those that need it, then the newest, at most `MOST_USES`."""
         return tuple(
             FileUse(
-                run_id=row.run_id, run_name=row.run_name, submodel=row.submodel, entry=row.entry,
+                run_id=row.run_id,
+                run_name=row.run_name,
+                submodel=row.submodel,
+                entry=row.entry,
                 needed=row.state in NEEDS,
             )
             for row in self.store.kept.uses(sha256, self._only_of, MOST_USES)
-        )  # fmt: skip
+        )
 
     def used_by(self, text: str) -> frozenset[str]:
         """Files of runs or sub-models whose name has this part."""
@@ -124,18 +127,30 @@ class Shelf:
 
 def _kept(row: Any, what: Literal["model", "checkpoint"]) -> KeptModel:
     same: dict[str, Any] = {
-        "run_id": row.run_id, "run_name": row.run_name, "submodel": row.name, "number": row.number,
-        "state": State(row.state), "test_accuracy": row.test_accuracy, "what": what,
-    }  # fmt: skip
+        "run_id": row.run_id,
+        "run_name": row.run_name,
+        "submodel": row.name,
+        "number": row.number,
+        "state": State(row.state),
+        "test_accuracy": row.test_accuracy,
+        "what": what,
+    }
     if what == "checkpoint":
         return KeptModel(
-            **same, filename=row.checkpoint or "", step=row.checkpoint_step, size_bytes=row.checkpoint_bytes or 0,
+            **same,
+            filename=row.checkpoint or "",
+            step=row.checkpoint_step,
+            size_bytes=row.checkpoint_bytes or 0,
             at_s=row.checkpoint_at_s,
-        )  # fmt: skip
+        )
     made = row.certificate or {}
     outcomes = {one["what"]: one["outcome"] for one in made.get("compared") or ()}
     stands = standing_of(bool(made["holds"]), outcomes) if made.get("holds") is not None else None
     return KeptModel(
-        **same, filename=row.artifact or "", size_bytes=row.artifact_bytes or 0, at_s=row.artifact_at_s,
-        state_sha256=row.state_sha256 or "", certificate=stands,
-    )  # fmt: skip
+        **same,
+        filename=row.artifact or "",
+        size_bytes=row.artifact_bytes or 0,
+        at_s=row.artifact_at_s,
+        state_sha256=row.state_sha256 or "",
+        certificate=stands,
+    )

@@ -27,9 +27,14 @@ MOST_LANES = 8
 MAX_SPEC_BYTES = 4 * 1024**2
 
 Mode = Literal[
-    "hybrid", "concurrent", "sequential", "concurrent-resident", "sequential-resident", "concurrent-techniques",
+    "hybrid",
+    "concurrent",
+    "sequential",
+    "concurrent-resident",
+    "sequential-resident",
+    "concurrent-techniques",
     "concurrent-pipedream",
-]  # fmt: skip
+]
 """How the sub-models of a run train: as a hybrid, or as a baseline of PyTorch processes.
 
 The resident baselines index tensors on the device instead of using a `DataLoader`. All but the last two train in plain

@@ -81,14 +81,18 @@ class SharingRule:
         first = parties[0].person
         others = {other.field: other for other in parties if not self.may_share((first, other.person))}
         remedy = "Submit it as a run of its own, or ask an admin to change the teams or who may share a process."
-        raise BadInput([
-            Finding(
-                title=NOT_IN_ONE_PROCESS, field=other.field, remedy=remedy,
-                message=f"{self._named(other.person)} and {self._named(first)} may not share a process. "
-                f"{self.sharing.meaning}",
-            )
-            for other in others.values()
-        ])  # fmt: skip
+        raise BadInput(
+            [
+                Finding(
+                    title=NOT_IN_ONE_PROCESS,
+                    field=other.field,
+                    remedy=remedy,
+                    message=f"{self._named(other.person)} and {self._named(first)} may not share a process. "
+                    f"{self.sharing.meaning}",
+                )
+                for other in others.values()
+            ]
+        )
 
     def permission_for(self, people: Iterable[str]) -> str | None:
         """What a run of these people waits for, as text after "waits for"; None if they may share a process."""

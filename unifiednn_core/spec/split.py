@@ -141,10 +141,15 @@ def _members(one: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(stopping, Mapping) and stopping.get("metric") == "test_accuracy":
         coded["early_stopping"] = {**stopping, "metric": "test_loss"}
     parts = [
-        {**one, "name": name, PART: place, "part_of": one["name"],
-         "hyperparameters": hyper if place == len(names) else coded}
+        {
+            **one,
+            "name": name,
+            PART: place,
+            "part_of": one["name"],
+            "hyperparameters": hyper if place == len(names) else coded,
+        }
         for place, name in enumerate(names, start=1)
-    ]  # fmt: skip
+    ]
     recovery = {entry: value for entry, value in hyper.items() if entry not in _OF_TRAINING}
     recovery["epochs"] = max(1, split.recovery_epochs)
     recovery["learning_rate"] = RECOVERY_SHARE * hyper.get("learning_rate", 0.01)

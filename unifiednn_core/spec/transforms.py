@@ -62,7 +62,6 @@ _MASKS = flag("masks")
 _STRENGTH: dict[str, Any] = {"least": 0.0, "most": 1_000.0}
 _ID: dict[str, Any] = {"least": 0}
 
-# fmt: off
 TRANSFORMS: dict[str, TransformChoice] = {
     "normalize": TransformChoice(
         torch_class="Normalize",
@@ -70,88 +69,118 @@ TRANSFORMS: dict[str, TransformChoice] = {
         help="Minus a mean and divided by a deviation, for each channel.",
         source="torchvision",
         does="`(x - mean) / std`, numbers in the type of x; one number is for all channels.",
-        wrong=_sizes_differ),
+        wrong=_sizes_differ,
+    ),
     "resize": TransformChoice(
         torch_class="Resize",
-        arguments=(_size(required=True),
-                   Argument("word", "interpolation", "bilinear",
-                            options=("bilinear", "bicubic", "nearest", "nearest-exact")),
-                   flag("antialias", default=True), _MASKS),
+        arguments=(
+            _size(required=True),
+            Argument("word", "interpolation", "bilinear", options=("bilinear", "bicubic", "nearest", "nearest-exact")),
+            flag("antialias", default=True),
+            _MASKS,
+        ),
         help="Images to one height and width; with masks, targets to the nearest pixel.",
         source="torchvision",
         does="`interpolate(x, size, mode=interpolation, align_corners=False, antialias=antialias)`; the last two only "
-             "for bilinear and bicubic. With masks, targets by `interpolate(..., mode=\"nearest\")`."),
+        'for bilinear and bicubic. With masks, targets by `interpolate(..., mode="nearest")`.',
+    ),
     "random_crop": TransformChoice(
         torch_class="RandomCrop",
-        arguments=(_size(), integer("padding", 0, least=0, most=65_536), number("fill", 0.0), _MASKS,
-                   Argument("integer", "mask_fill", 0)),
+        arguments=(
+            _size(),
+            integer("padding", 0, least=0, most=65_536),
+            number("fill", 0.0),
+            _MASKS,
+            Argument("integer", "mask_fill", 0),
+        ),
         help="A window at a random place, after a border of padding pixels; without size as large as the image.",
         source="torchvision",
         does="Sample i is `pad(x[i], 4 * [padding], value=fill)[:, top[i] : top[i] + size[0], left[i] : left[i] + "
-             "size[1]]`. With masks, targets likewise, the border filled with mask_fill.",
-        draws=(("randint(h + 2 * padding - size[0] + 1, [n])", "top"),
-               ("randint(w + 2 * padding - size[1] + 1, [n])", "left"))),
+        "size[1]]`. With masks, targets likewise, the border filled with mask_fill.",
+        draws=(
+            ("randint(h + 2 * padding - size[0] + 1, [n])", "top"),
+            ("randint(w + 2 * padding - size[1] + 1, [n])", "left"),
+        ),
+    ),
     "horizontal_flip": TransformChoice(
         torch_class="RandomHorizontalFlip",
         arguments=(_P, _MASKS),
         help="Right to left, with probability p.",
         source="torchvision",
         does="Sample i is `x[i].flip(-1)` where `u[i] < p`. With masks, its target, too.",
-        draws=(("rand(n)", "u"),)),
+        draws=(("rand(n)", "u"),),
+    ),
     "random_erasing": TransformChoice(
         torch_class="RandomErasing",
-        arguments=(_P, numbers("scale", (0.02, 0.33), least=0, most=1),
-                   numbers("ratio", (0.3, 3.3), above=0, most=1_000.0), number("value", 0.0)),
+        arguments=(
+            _P,
+            numbers("scale", (0.02, 0.33), least=0, most=1),
+            numbers("ratio", (0.3, 3.3), above=0, most=1_000.0),
+            number("value", 0.0),
+        ),
         help="A rectangle is overwritten with value, with probability p.",
         source="Zhong et al. 2020; torchvision",
         does="Only where `u[i] < p`. Attempt k of ten has the area `h * w * (scale[0] + (scale[1] - scale[0]) * "
-             "a[i, k])` and the ratio `exp(log(ratio[0]) + (log(ratio[1]) - log(ratio[0])) * b[i, k])`; its height is "
-             "`round(sqrt(area * ratio))`, its width `round(sqrt(area / ratio))`. The first that is smaller than the "
-             "image both ways is taken, if any. Its top row is `floor(s[i] * (h - height + 1))`, its left column "
-             "`floor(t[i] * (w - width + 1))`. All channels of it become value.",
+        "a[i, k])` and the ratio `exp(log(ratio[0]) + (log(ratio[1]) - log(ratio[0])) * b[i, k])`; its height is "
+        "`round(sqrt(area * ratio))`, its width `round(sqrt(area / ratio))`. The first that is smaller than the "
+        "image both ways is taken, if any. Its top row is `floor(s[i] * (h - height + 1))`, its left column "
+        "`floor(t[i] * (w - width + 1))`. All channels of it become value.",
         draws=(("rand(n)", "u"), ("rand(n, 10)", "a"), ("rand(n, 10)", "b"), ("rand(n)", "s"), ("rand(n)", "t")),
-        wrong=_falls),
+        wrong=_falls,
+    ),
     "color_jitter": TransformChoice(
         torch_class="ColorJitter",
-        arguments=(number("brightness", 0.0, **_STRENGTH), number("contrast", 0.0, **_STRENGTH),
-                   number("saturation", 0.0, **_STRENGTH), number("hue", 0.0, least=0, most=0.5)),
+        arguments=(
+            number("brightness", 0.0, **_STRENGTH),
+            number("contrast", 0.0, **_STRENGTH),
+            number("saturation", 0.0, **_STRENGTH),
+            number("hue", 0.0, least=0, most=0.5),
+        ),
         help="Random brightness, contrast, saturation and hue, for values from 0 to 1; put it before normalize.",
         source="torchvision",
         does="Steps 0 to 3 are brightness, contrast, saturation and hue; sample i takes them in the order "
-             "`argsort(o[i])`. The factor of step k is `max(0, 1 - strength) + (1 + strength - max(0, 1 - strength)) * "
-             "v[i, k]`, of hue `-hue + 2 * hue * v[i, 3]`. The first three are `clamp(factor * x + (1 - factor) * y, "
-             "0, 1)`, where y is 0, the mean grey, or the grey of each pixel, `0.2989 r + 0.587 g + 0.114 b`; hue adds "
-             "the factor to the hue of HSV, modulo 1. Images of one channel have only brightness and contrast.",
-        draws=(("rand(n, 4)", "o"), ("rand(n, 4)", "v"))),
+        "`argsort(o[i])`. The factor of step k is `max(0, 1 - strength) + (1 + strength - max(0, 1 - strength)) * "
+        "v[i, k]`, of hue `-hue + 2 * hue * v[i, 3]`. The first three are `clamp(factor * x + (1 - factor) * y, "
+        "0, 1)`, where y is 0, the mean grey, or the grey of each pixel, `0.2989 r + 0.587 g + 0.114 b`; hue adds "
+        "the factor to the hue of HSV, modulo 1. Images of one channel have only brightness and contrast.",
+        draws=(("rand(n, 4)", "o"), ("rand(n, 4)", "v")),
+    ),
     "mixup": TransformChoice(
         torch_class="MixUp",
         arguments=(number("alpha", 1.0, above=0, most=1_000.0),),
         help="Mixes every sample, and its loss, with the sample before it in the batch.",
         source="Zhang et al. 2018; torchvision",
         does="`s * x + (1 - s) * x.roll(1, 0)`; the loss is `s * criterion(outputs, targets) + (1 - s) * "
-             "criterion(outputs, targets.roll(1, 0))`. It is the last transform of a list.",
-        draws=(("_sample_dirichlet(full((2,), float(alpha)))[0]", "s, as `torch.distributions.Beta` draws it"),)),
+        "criterion(outputs, targets.roll(1, 0))`. It is the last transform of a list.",
+        draws=(("_sample_dirichlet(full((2,), float(alpha)))[0]", "s, as `torch.distributions.Beta` draws it"),),
+    ),
     "token_masking": TransformChoice(
         torch_class="TokenMasking",
-        arguments=(Argument("integer", "mask", required=True, **_ID), number("p", 0.15, least=0, most=1),
-                   number("masked", 0.8, least=0, most=1), number("random", 0.1, least=0, most=1),
-                   Argument("integer", "vocabulary", 0, **_ID), Argument("integers", "special", **_ID),
-                   flag("predict", default=True)),
+        arguments=(
+            Argument("integer", "mask", required=True, **_ID),
+            number("p", 0.15, least=0, most=1),
+            number("masked", 0.8, least=0, most=1),
+            number("random", 0.1, least=0, most=1),
+            Argument("integer", "vocabulary", 0, **_ID),
+            Argument("integers", "special", **_ID),
+            flag("predict", default=True),
+        ),
         help="Replaces ids with a mask or a random id; with predict, the targets are those ids (BERT).",
         source="Devlin et al. 2019",
         does="Ids with `u < p` are chosen, unless special. Of them, those with `v < masked` become mask, those with "
-             "`v >= 1 - random` become r. With predict, targets are the ids where chosen and -100 elsewhere, in "
-             "evaluation, too; without, it is for training alone.",
+        "`v >= 1 - random` become r. With predict, targets are the ids where chosen and -100 elsewhere, in "
+        "evaluation, too; without, it is for training alone.",
         draws=(("rand(n, l)", "u"), ("rand(n, l)", "v"), ("randint(max(1, vocabulary), [n, l])", "r")),
-        wrong=_shares),
+        wrong=_shares,
+    ),
     "trim": TransformChoice(
         torch_class="Trim",
         arguments=(Argument("integer", "pad", 0, **_ID), flag("others"), flag("targets")),
         help="Cuts padded ids to the longest of the batch; with others and targets, all of the same length, too.",
         source="padding to the longest of a batch, as collate functions do",
-        does="`x[:, :k]`, where k - 1 is the last column with an id that is not pad; k is at least 1."),
+        does="`x[:, :k]`, where k - 1 is the last column with an id that is not pad; k is at least 1.",
+    ),
 }
-# fmt: on
 REFUSED = {
     "ToTensor": "is not needed: data are tensors, and scale makes numbers of bytes",
     "RandomResizedCrop": "is not offered yet; resize and random_crop come close",

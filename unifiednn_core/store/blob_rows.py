@@ -52,10 +52,17 @@ class BlobRows:
                 return "whole"
             if row is not None and row.state == GOING:
                 raise BlobsUnreachable("The same bytes are just being deleted")
-            session.merge(BlobRow(
-                key=key, run_id=run_id, submodel=submodel, name=name, size_bytes=size_bytes, state=COMING,
-                at_s=self._database.now_s(session),
-            ))  # fmt: skip
+            session.merge(
+                BlobRow(
+                    key=key,
+                    run_id=run_id,
+                    submodel=submodel,
+                    name=name,
+                    size_bytes=size_bytes,
+                    state=COMING,
+                    at_s=self._database.now_s(session),
+                )
+            )
             return "new" if row is None else "again"
 
     def came(self, key: str) -> None:

@@ -88,9 +88,14 @@ class Commands:
         self._database, self._runs, self._clock = database, runs, clock
 
     def issue(
-        self, run_id: str, submodel: str | None, verb: Verb, arguments: Mapping[str, Any] = MappingProxyType({}),
-        *, row: SubModelRow | None = None,
-    ) -> State:  # fmt: skip
+        self,
+        run_id: str,
+        submodel: str | None,
+        verb: Verb,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        row: SubModelRow | None = None,
+    ) -> State:
         """Store a command for a sub-model, or for the whole run, and show it in the state, in one transaction.
 
         `row` is the sub-model that an `ADD` brings. Raises `IllegalTransition` if the state does not allow it,
@@ -372,8 +377,12 @@ def _apply(session: Session, runs: Runs, command: CommandRow) -> State | None:
 
 def _edit(run: RunRow, name: str | None, hyperparameters: Mapping[str, Any], **values: Any) -> None:
     """Set values of a sub-model in the spec, and some of its hyper-parameters."""
-    run.spec = {**run.spec, "submodels": [
-        {**part, **values, "hyperparameters": {**part["hyperparameters"], **hyperparameters}}
-        if part["name"] == name else part
-        for part in run.spec["submodels"]
-    ]}  # fmt: skip
+    run.spec = {
+        **run.spec,
+        "submodels": [
+            {**part, **values, "hyperparameters": {**part["hyperparameters"], **hyperparameters}}
+            if part["name"] == name
+            else part
+            for part in run.spec["submodels"]
+        ],
+    }

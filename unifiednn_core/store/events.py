@@ -58,5 +58,11 @@ def event_columns(
 ) -> dict[str, Any]:
     """Columns of an `EventRow`, except the run. Fields that are None are left out."""
     given = {name: value for name, value in fields.items() if value is not None}
-    return {"submodel": submodel, "at_s": at_s, "kind": KINDS[code], "code": code.value, "state": state,
-            "fields": given}  # fmt: skip
+    return {
+        "submodel": submodel,
+        "at_s": at_s,
+        "kind": KINDS[code],
+        "code": code.value,
+        "state": state,
+        "fields": given,
+    }

@@ -17,11 +17,22 @@ from unifiednn_core.store.schema import HYBRID, FileRow, FileUseRow, RunRow, Sub
 _RUN = aliased(RunRow)
 _REMOVED = select(RunRow.id).where(RunRow.removed_at_s.is_not(None))
 _SHOWN = (
-    SubModelRow.run_id, RunRow.name.label("run_name"), SubModelRow.name, SubModelRow.number, SubModelRow.state,
-    SubModelRow.test_accuracy, SubModelRow.state_sha256, SubModelRow.artifact, SubModelRow.artifact_bytes,
-    SubModelRow.artifact_at_s, SubModelRow.checkpoint, SubModelRow.checkpoint_step, SubModelRow.checkpoint_bytes,
-    SubModelRow.checkpoint_at_s, SubModelRow.certificate,
-)  # fmt: skip
+    SubModelRow.run_id,
+    RunRow.name.label("run_name"),
+    SubModelRow.name,
+    SubModelRow.number,
+    SubModelRow.state,
+    SubModelRow.test_accuracy,
+    SubModelRow.state_sha256,
+    SubModelRow.artifact,
+    SubModelRow.artifact_bytes,
+    SubModelRow.artifact_at_s,
+    SubModelRow.checkpoint,
+    SubModelRow.checkpoint_step,
+    SubModelRow.checkpoint_bytes,
+    SubModelRow.checkpoint_at_s,
+    SubModelRow.certificate,
+)
 
 
 class KeptRows(NamedTuple):
@@ -113,9 +124,13 @@ def _named(text: str, name: Any) -> ColumnElement[bool]:
 
 def _order(sort: str, at_s: Any, size: Any) -> ColumnElement[Any]:
     orders: dict[str, Any] = {
-        "name": func.lower(SubModelRow.name), "run": func.lower(RunRow.name), "state": SubModelRow.state,
-        "step": func.coalesce(SubModelRow.checkpoint_step, 0), "size": func.coalesce(size, 0),
-        "accuracy": func.coalesce(SubModelRow.test_accuracy, -1.0), "added": at_s,
-    }  # fmt: skip
+        "name": func.lower(SubModelRow.name),
+        "run": func.lower(RunRow.name),
+        "state": SubModelRow.state,
+        "step": func.coalesce(SubModelRow.checkpoint_step, 0),
+        "size": func.coalesce(size, 0),
+        "accuracy": func.coalesce(SubModelRow.test_accuracy, -1.0),
+        "added": at_s,
+    }
     found: ColumnElement[Any] = orders[sort]
     return found

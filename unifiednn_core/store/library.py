@@ -127,11 +127,13 @@ class Library:
         )
         kept = (
             select(
-                SubModelRow.owner, func.sum(SubModelRow.artifact_bytes), func.sum(SubModelRow.checkpoint_bytes),
+                SubModelRow.owner,
+                func.sum(SubModelRow.artifact_bytes),
+                func.sum(SubModelRow.checkpoint_bytes),
             )
             .where(SubModelRow.run_id.not_in(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
             .group_by(SubModelRow.owner)
-        )  # fmt: skip
+        )
         if owner is not None:
             files, kept = files.where(FileOwnerRow.owner == owner), kept.where(SubModelRow.owner == owner)
         found: dict[str, dict[str, int]] = {}

@@ -35,9 +35,15 @@ _SESSION = (
 )
 """For the server, which is to notice as soon as the client when the other is gone."""
 _LINK: Final = {
-    "connect_timeout": CONNECT_S, "client_encoding": "utf8", "application_name": "unifiednn", "options": _SESSION,
-    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": SILENT_MS,
-}  # fmt: skip
+    "connect_timeout": CONNECT_S,
+    "client_encoding": "utf8",
+    "application_name": "unifiednn",
+    "options": _SESSION,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": SILENT_MS,
+}
 _PASSING = ("08", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE that pass by themselves: connection, rolled back, no resources, locked, ended by an operator."""
 _PASSING_TOO = ("25006", "25P03", "25P04")  # a standby, and two timeouts
@@ -64,9 +70,12 @@ def engine_of(url: URL) -> Engine:
     """An engine for a server; nothing is sent yet. Raises `BadInput` if its driver is missing."""
     try:
         engine = create_engine(
-            url, connect_args={name: value for name, value in _LINK.items() if name not in url.query},
-            pool_pre_ping=True, hide_parameters=True, json_serializer=_json,
-        )  # fmt: skip
+            url,
+            connect_args={name: value for name, value in _LINK.items() if name not in url.query},
+            pool_pre_ping=True,
+            hide_parameters=True,
+            json_serializer=_json,
+        )
     except ImportError as error:
         message = f"PostgreSQL needs the package psycopg, which cannot be used here: {error}."
         raise BadInput.of("Database", DATABASE_SETTING, message, _INSTALL) from None

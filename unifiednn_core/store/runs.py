@@ -134,9 +134,15 @@ class Runs:
             return self.transition_in(session, run_id, submodel, event, **why)
 
     def transition_in(
-        self, session: Session, run_id: str, submodel: str | None, event: Event,
-        *, cause: str | None = None, remedy: str | None = None,
-    ) -> State:  # fmt: skip
+        self,
+        session: Session,
+        run_id: str,
+        submodel: str | None,
+        event: Event,
+        *,
+        cause: str | None = None,
+        remedy: str | None = None,
+    ) -> State:
         """`transition` inside the caller's transaction."""
         row = row_of(session, run_id, submodel)
         before, what = State(row.state), row.name if submodel is None else f"{run_id}: {submodel}"
@@ -235,9 +241,16 @@ class Runs:
             run.environment = {**run.environment, name: fact}
 
     def record_export(
-        self, run_id: str, submodel: str, event: Event, *, cause: str | None = None, remedy: str | None = None,
-        model: Mapping[str, Any] | None = None, blobs: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        run_id: str,
+        submodel: str,
+        event: Event,
+        *,
+        cause: str | None = None,
+        remedy: str | None = None,
+        model: Mapping[str, Any] | None = None,
+        blobs: Mapping[str, str] | None = None,
+    ) -> None:
         """Record how a sub-model has ended, and the model that it leaves, at once: whoever repeats it writes it once.
 
         `model` are the columns of an exported model, whose certificate is to be made; `blobs` are its files, kept.
@@ -271,9 +284,15 @@ class Runs:
                 same.certify_at_s = at_s
 
     def record_certificate(
-        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int,
-        blobs: Mapping[str, str] | None = None, **fields: Any,
-    ) -> None:  # fmt: skip
+        self,
+        row: SubModelRow,
+        document: Mapping[str, Any],
+        code: Code,
+        *,
+        size_bytes: int,
+        blobs: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
         """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one.
 
         `blobs` is the zip, kept.
@@ -294,9 +313,15 @@ class Runs:
             return session.scalar(asked) is not None
 
     def record_checkpoint(
-        self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int,
+        self,
+        run_id: str,
+        submodel: str,
+        *,
+        name: str,
+        step: int,
+        size_bytes: int,
         blobs: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Record the newest checkpoint of a sub-model; `blobs` are all that it keeps, if other hosts can have them."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         with self._database.write() as session:

@@ -143,9 +143,19 @@ class RunRow(Base):
         Index("runs_by_state", "state", "ended_at_s"),
         partial_index("runs_removed", "id", where="removed_at_s IS NOT NULL"),
         # Lists of runs are sorted, filtered and counted in here: rows of the table are long.
-        Index("runs_listed", "created_at_s", "id", "name", "submitter", "state", "mode", "launched_at_s", "ended_at_s",
-              "removed_at_s"),
-    )  # fmt: skip
+        Index(
+            "runs_listed",
+            "created_at_s",
+            "id",
+            "name",
+            "submitter",
+            "state",
+            "mode",
+            "launched_at_s",
+            "ended_at_s",
+            "removed_at_s",
+        ),
+    )
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str]
     submitter: Mapped[str] = mapped_column(default="")

@@ -241,10 +241,17 @@ class Telemetry:
             zero_s = hybrid.started_at_s or 0.0
             later_s = {row.id: (row.started_at_s or zero_s) - zero_s for row in session.execute(starts)}
             turns = [
-                HybridTurn(row.run_id, row.submodel, row.start_s + later_s[row.run_id], row.end_s + later_s[row.run_id],
-                     row.steps, row.reason, row.lane)
+                HybridTurn(
+                    row.run_id,
+                    row.submodel,
+                    row.start_s + later_s[row.run_id],
+                    row.end_s + later_s[row.run_id],
+                    row.steps,
+                    row.reason,
+                    row.lane,
+                )
                 for row in rows
-            ]  # fmt: skip
+            ]
             memory, strata = _sampled(session, hybrid_id, memory_source or "")
             return HybridHistory(memory, strata, turns)
 

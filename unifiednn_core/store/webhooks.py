@@ -128,9 +128,12 @@ class Webhooks:
         """
         later = aliased(EventRow)
         again = select(later.id).where(
-            later.run_id == EventRow.run_id, later.submodel.is_not_distinct_from(EventRow.submodel),
-            later.id > EventRow.id, later.state == State.QUEUED.value, later.at_s < EventRow.at_s + SAME_MOMENT_S,
-        )  # fmt: skip
+            later.run_id == EventRow.run_id,
+            later.submodel.is_not_distinct_from(EventRow.submodel),
+            later.id > EventRow.id,
+            later.state == State.QUEUED.value,
+            later.at_s < EventRow.at_s + SAME_MOMENT_S,
+        )
         asked = select(EventRow, RunRow.name, RunRow.mode).join(RunRow, RunRow.id == EventRow.run_id)
         ended = (EventRow.code == Code.ENTERED.value) & EventRow.state.in_([state.value for state in TOLD])
         ended &= (EventRow.state != State.INTERRUPTED.value) | ~again.exists()

@@ -18,10 +18,16 @@ class WorkerLogs:
     def write(self, hybrid_id: str, place: str, text: str, *, size_bytes: int, is_cut: bool) -> None:
         """Write the end of a log of `size_bytes`; it replaces the last one of this place."""
         with self._database.write() as session:
-            session.merge(WorkerLogRow(
-                hybrid_id=hybrid_id, place=place, text=text, size_bytes=size_bytes, is_cut=is_cut,
-                at_s=self._clock.utc_s(),
-            ))  # fmt: skip
+            session.merge(
+                WorkerLogRow(
+                    hybrid_id=hybrid_id,
+                    place=place,
+                    text=text,
+                    size_bytes=size_bytes,
+                    is_cut=is_cut,
+                    at_s=self._clock.utc_s(),
+                )
+            )
 
     def of(self, hybrid_ids: Iterable[str]) -> list[WorkerLogRow]:
         """The logs of some hybrids, the one that was written last at the end."""

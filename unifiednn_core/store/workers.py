@@ -39,15 +39,30 @@ from unifiednn_core.store.schema import RECORDED, SAMPLED, AttemptRow, HybridRow
 _TO_BE_STOPPED = (RunRow.state == State.STOPPING.value) & RunRow.started_at_s.is_not(None)
 _WAITING = or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED)
 _GOING = [state.value for state in (State.QUEUED, State.STARTING, State.RUNNING, State.STOPPING)]
-_UNPLACED = (RunRow.state.in_(_GOING), SubModelRow.hybrid_id.is_(None),
-             SubModelRow.state.in_([State.QUEUED.value, State.STOPPING.value]))  # fmt: skip
+_UNPLACED = (
+    RunRow.state.in_(_GOING),
+    SubModelRow.hybrid_id.is_(None),
+    SubModelRow.state.in_([State.QUEUED.value, State.STOPPING.value]),
+)
 
 # Columns that an attempt on a baseline fills, besides the rows of `RECORDED` and `SAMPLED`.
 _OF_RUN = ("launched_at_s", "started_at_s")
 _OF_HYBRID = (*_OF_RUN, "cpu_s", "gpu_s", "energy_j", "memory_source", "peak_memory_bytes", "now_reason")
 _OF_TURN = ("lane", "turn_since_s", "turn_reason")
-_OF_SUBMODEL = ("ended_at_s", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "peak_memory_bytes",
-                "cpu_s", "cause", "remedy", "model_path", "state_sha256", *_OF_TURN)  # fmt: skip
+_OF_SUBMODEL = (
+    "ended_at_s",
+    "train_loss",
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "peak_memory_bytes",
+    "cpu_s",
+    "cause",
+    "remedy",
+    "model_path",
+    "state_sha256",
+    *_OF_TURN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +155,11 @@ class Workers:
 
     def _waiting_in(self, session: Session) -> list[tuple[RunRow, list[SubModelRow]]]:
         now_s = self._database.now_s(session)
-        due = or_(HybridRow.resume_at_s.is_(None), HybridRow.resume_at_s <= now_s,
-                  HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s)  # the clock was set back  # fmt: skip
+        due = or_(
+            HybridRow.resume_at_s.is_(None),
+            HybridRow.resume_at_s <= now_s,
+            HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s,
+        )  # the clock was set back
         all_of = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id)
         private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
         shared = all_of.where(RunRow.shared, *_UNPLACED)
@@ -176,9 +194,15 @@ class Workers:
             return True
 
     def open_shared(
-        self, hybrid_id: str, members: Sequence[tuple[str, str]], at: Berth, settings: HybridSettings,
-        claimer: WorkerIdentity | None = None, *, stays_open: bool = True,
-    ) -> bool:  # fmt: skip
+        self,
+        hybrid_id: str,
+        members: Sequence[tuple[str, str]],
+        at: Berth,
+        settings: HybridSettings,
+        claimer: WorkerIdentity | None = None,
+        *,
+        stays_open: bool = True,
+    ) -> bool:
         """Make a shared hybrid on a device and place sub-models in it, given as run and name; False as for `claim`.
 
         With `stays_open`, others may join it.
@@ -387,10 +411,18 @@ class Workers:
                 row.assign({**columns, **dict.fromkeys(_OF_TURN), "device_kind": hybrid.device_kind})
                 attempts[key] = row.attempt
                 now_s = self._clock.utc_s()
-                session.add(AttemptRow(
-                    run_id=run_id, submodel=name, attempt=row.attempt, from_step=step, at_s=now_s,
-                    hybrid_id=hybrid_id, device=hybrid.device or "", device_kind=hybrid.device_kind,
-                ))  # fmt: skip
+                session.add(
+                    AttemptRow(
+                        run_id=run_id,
+                        submodel=name,
+                        attempt=row.attempt,
+                        from_step=step,
+                        at_s=now_s,
+                        hybrid_id=hybrid_id,
+                        device=hybrid.device or "",
+                        device_kind=hybrid.device_kind,
+                    )
+                )
                 if run.shared and State(run.state) in (State.QUEUED, State.STARTING):
                     self._runs.transition_in(session, run_id, None, Event.BEGIN)
             return attempts
@@ -427,10 +459,18 @@ class Workers:
             return list(session.scalars(asked))
 
     def lose(
-        self, hybrid_id: str, cause: str, remedy: str, *, seen: HybridRow | None = None,
-        died_at: str | None = None, counts: bool = True, limits: RestartLimits = RESTARTS, judge: str | None = None,
+        self,
+        hybrid_id: str,
+        cause: str,
+        remedy: str,
+        *,
+        seen: HybridRow | None = None,
+        died_at: str | None = None,
+        counts: bool = True,
+        limits: RestartLimits = RESTARTS,
+        judge: str | None = None,
         silent_s: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Record that a worker died; queue its runs again if the settings and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the hybrid has another worker by now,
@@ -490,9 +530,14 @@ class Workers:
         return is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session), after_s)
 
     def _lose_shared(
-        self, session: Session, hybrid: HybridRow, rows: Sequence[SubModelRow], runs: Sequence[RunRow], again: bool,
+        self,
+        session: Session,
+        hybrid: HybridRow,
+        rows: Sequence[SubModelRow],
+        runs: Sequence[RunRow],
+        again: bool,
         why: tuple[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Move the runs of a shared hybrid whose worker died: they go on with it, or are interrupted."""
         for row in rows:
             if again and State(row.state) is State.INTERRUPTED:
@@ -569,5 +614,16 @@ def _close_turn(session: Session, hybrid: HybridRow, run: RunRow, row: SubModelR
     from_step = begun_at if last is None else last.from_step + last.steps
     steps, end_s = row.steps_done - from_step, max(start_s, (hybrid.heartbeat_at_s or 0.0) - run.started_at_s)
     if steps > 0:
-        session.add(SliceRow(run_id=run.id, submodel=row.name, attempt=row.attempt, start_s=start_s, end_s=end_s,
-                             steps=steps, from_step=from_step, reason=reason, lane=lane))  # fmt: skip
+        session.add(
+            SliceRow(
+                run_id=run.id,
+                submodel=row.name,
+                attempt=row.attempt,
+                start_s=start_s,
+                end_s=end_s,
+                steps=steps,
+                from_step=from_step,
+                reason=reason,
+                lane=lane,
+            )
+        )

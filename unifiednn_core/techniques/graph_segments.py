@@ -18,10 +18,20 @@ from unifiednn_core.formats.subgraph import GraphPart, changed_by, given_to, gra
 from unifiednn_core.techniques.segments import even_cuts
 
 # Operators that may return their input itself although their schema does not say so.
-_SAME = frozenset({
-    "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as", "broadcast_tensors", "meshgrid",
-    "sum_to_size", "einsum", "pad",
-})  # fmt: skip
+_SAME = frozenset(
+    {
+        "dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "type_as",
+        "broadcast_tensors",
+        "meshgrid",
+        "sum_to_size",
+        "einsum",
+        "pad",
+    }
+)
 _Kind = Literal["tensor", "several", "value"]
 
 

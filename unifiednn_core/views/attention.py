@@ -61,10 +61,17 @@ def _of_run(run: RunView, seen_at_s: float) -> list[Failure]:
     found = []
     for name, cause, ended_at_s, step in named:
         at_s = ended_at_s or run.ended_at_s or run.created_at_s
-        found.append(Failure(
-            run_id=run.run_id, run_name=run.name, name=name, sentence=failure_text(name, cause, step),
-            cause=cause or "", at_s=at_s, is_new=at_s > seen_at_s,
-        ))  # fmt: skip
+        found.append(
+            Failure(
+                run_id=run.run_id,
+                run_name=run.name,
+                name=name,
+                sentence=failure_text(name, cause, step),
+                cause=cause or "",
+                at_s=at_s,
+                is_new=at_s > seen_at_s,
+            )
+        )
     return found + [
         Failure(
             run_id=run.run_id,

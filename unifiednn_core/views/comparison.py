@@ -8,8 +8,18 @@ from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.run import ALL_BASELINES, Mode
 from unifiednn_core.views.techniques import Used, written
 
-ARM_FIGURES = ("memory_bytes", "anonymous_bytes", "file_bytes", "makespan_s", "mean_turnaround_s", "cpu_s", "gpu_s",
-               "energy_j", "loader_s", "loader_cpu_s")  # fmt: skip
+ARM_FIGURES = (
+    "memory_bytes",
+    "anonymous_bytes",
+    "file_bytes",
+    "makespan_s",
+    "mean_turnaround_s",
+    "cpu_s",
+    "gpu_s",
+    "energy_j",
+    "loader_s",
+    "loader_cpu_s",
+)
 RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_seconds_ratio", "gpu_seconds_ratio")
 
 

@@ -144,10 +144,13 @@ def kept(made: PolicyForecast, jobs: Iterable[SimulatedJob]) -> KeptForecast | N
     if made.basis == "relative":
         return None
     return KeptForecast(
-        policy=made.policy, finish_s=made.finish_s, makespan_s=made.makespan_s,
-        mean_turnaround_s=made.mean_turnaround_s, basis=made.basis,
+        policy=made.policy,
+        finish_s=made.finish_s,
+        makespan_s=made.makespan_s,
+        mean_turnaround_s=made.mean_turnaround_s,
+        basis=made.basis,
         step_s={job.name: job.seconds_per_step for job in jobs},
-    )  # fmt: skip
+    )
 
 
 def fairness(alone_s: Mapping[str, float], turnarounds_s: Mapping[str, float]) -> float:
@@ -183,8 +186,9 @@ def finish_rows(view: RunView) -> tuple[FinishRow, ...]:
         if part.name in made.finish_s:
             ended = None if part.ended_at_s is None or launched_at_s is None else part.ended_at_s - launched_at_s
             expected = None if part.ends_in_s is None else so_far_s + part.ends_in_s.likely_s
-            rows.append(FinishRow(name=part.name, predicted_s=made.finish_s[part.name], actual_s=ended,
-                                  expected_s=expected))  # fmt: skip
+            rows.append(
+                FinishRow(name=part.name, predicted_s=made.finish_s[part.name], actual_s=ended, expected_s=expected)
+            )
     expected = None if view.ends_in_s is None else so_far_s + view.ends_in_s.likely_s
     whole = FinishRow(name="", predicted_s=made.makespan_s, actual_s=view.makespan_s, expected_s=expected)
     return (*rows, whole)

@@ -36,10 +36,17 @@ def hybrid_view(
     names = shown_names(members)
     keys = {(run.id, row.name): names[f"{run.id}/{row.name}"] for run, row in members}
     turns = [
-        Slice(keys[turn.run_id, turn.submodel], turn.start_s, turn.end_s, turn.steps,
-              plain_reason(turn.reason, names), turn.lane)
-        for turn in history.turns if (turn.run_id, turn.submodel) in keys
-    ]  # fmt: skip
+        Slice(
+            keys[turn.run_id, turn.submodel],
+            turn.start_s,
+            turn.end_s,
+            turn.steps,
+            plain_reason(turn.reason, names),
+            turn.lane,
+        )
+        for turn in history.turns
+        if (turn.run_id, turn.submodel) in keys
+    ]
     points = with_gaps(history.memory, math.nan)
     return RunView(
         run_id=hybrid.id,

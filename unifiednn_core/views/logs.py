@@ -13,8 +13,12 @@ from unifiednn_core.views.runs import EventView
 Level = Literal["info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 _OF_KIND: dict[str, Level] = {
-    "error": "error", "defect": "error", "warning": "warning", "refused": "warning", "recovery": "warning",
-}  # fmt: skip
+    "error": "error",
+    "defect": "error",
+    "warning": "warning",
+    "refused": "warning",
+    "recovery": "warning",
+}
 _BEGINS = re.compile(r"^(\[\w+\]: )?Traceback \(most recent call last\)")
 _GOES_ON = re.compile(r"^(\s|$|The above exception|During handling)")
 _ERROR = re.compile(r"\b(error|critical|fatal|exception|killed)\b|Error\b", re.IGNORECASE)
@@ -66,9 +70,7 @@ def event_lines(events: Sequence[EventView]) -> tuple[LogLine, ...]:
     for (title, level, state), group in groupby(events, _kind):
         several = list(group)
         if state is None or len({event.submodel for event in several}) < _NAMED:
-            found += [
-                LogLine(one.message, level, _who(one.submodel), one.at_s, title) for one in several
-            ]  # fmt: skip
+            found += [LogLine(one.message, level, _who(one.submodel), one.at_s, title) for one in several]
         else:
             names = tuple(dict.fromkeys(str(event.submodel) for event in several))
             found.append(LogLine(f"{_list(names)} are {state}.", level, names, several[-1].at_s, title))

@@ -60,8 +60,12 @@ _LEAST_GAP_S = 2.0
 _MOST_SWITCHES = 200
 _OF_KIND: dict[str, MarkKind] = {"checkpoint": "checkpoint", "separated": "separation"}
 _OF_STATE: dict[str, MarkKind] = {
-    "running": "load", "paused": "pause", "completed": "end", "stopped": "end", "failed": "end",
-}  # fmt: skip
+    "running": "load",
+    "paused": "pause",
+    "completed": "end",
+    "stopped": "end",
+    "failed": "end",
+}
 Value = TypeVar("Value")
 
 

@@ -19,10 +19,16 @@ def device_rows(reports: Mapping[str, SubModelReport]) -> list[dict[str, object]
             counts = sum(count for place, count in report.placement.runs if place == number)
             limit = "none" if device.cap_bytes is None else memory_text(device.cap_bytes)
             rows.append(
-                {"Sub-model": name, "Device": number, "Operators": counts,
-                 "Peak": memory_text(device.peak_bytes), "Limit": limit,
-                 "Weights": memory_text(device.weight_bytes), "Work": percent_text(device.work_s / work_s)}
-            )  # fmt: skip
+                {
+                    "Sub-model": name,
+                    "Device": number,
+                    "Operators": counts,
+                    "Peak": memory_text(device.peak_bytes),
+                    "Limit": limit,
+                    "Weights": memory_text(device.weight_bytes),
+                    "Work": percent_text(device.work_s / work_s),
+                }
+            )
     return rows
 
 
@@ -36,7 +42,7 @@ def device_line(report: SubModelReport) -> str:
         if device.cap_bytes is None
         else f"device {number} needs {memory_text(device.peak_bytes)} of {memory_text(device.cap_bytes)}"
         for number, device in enumerate(plan.devices)
-    ]  # fmt: skip
+    ]
     return f"{', '.join(peaks)}; a step sends {memory_text(plan.sent_bytes)}"
 
 

@@ -48,11 +48,19 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _SHOWN_HYPERPARAMETERS = ("learning_rate", "batch_size", "batch_split")
-_PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s", "train_loss", "train_accuracy", "test_loss",
-                 "test_accuracy", "peak_memory_bytes")  # fmt: skip
+_PART_FIGURES = (
+    "wait_s",
+    "service_s",
+    "turnaround_s",
+    "cpu_s",
+    "train_loss",
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "peak_memory_bytes",
+)
 _OF_A_BASELINE = frozenset(Event(verb) for verb in OF_A_BASELINE)
-_MADE = {"state", "device", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s",
-         "certificate"}  # fmt: skip
+_MADE = {"state", "device", "spec", "prediction", "memory_notes", "steps_total", "cause", "paused_s", "certificate"}
 """Fields that differ from the column of their name."""
 
 

@@ -109,9 +109,15 @@ def merged(sides: Sequence[Side]) -> RunView:
         ]
     state = State.COMPLETED if all(side.view.state in ENDED for side in sides) else State.RUNNING
     return replace(
-        sides[0].view, run_id=",".join(side.ref for side in sides), state=state, submodels=tuple(parts),
-        schedule=tuple(sorted(turns, key=lambda turn: turn.start_s)), launched_at_s=0.0, started_at_s=0.0, marks=(),
-    )  # fmt: skip
+        sides[0].view,
+        run_id=",".join(side.ref for side in sides),
+        state=state,
+        submodels=tuple(parts),
+        schedule=tuple(sorted(turns, key=lambda turn: turn.start_s)),
+        launched_at_s=0.0,
+        started_at_s=0.0,
+        marks=(),
+    )
 
 
 def figures(sides: Sequence[Side]) -> list[Figure]:

@@ -55,8 +55,13 @@ VERBS = {
     Event.RETRY: ("Retry", "replay"),
 }
 """Label and Material symbol of each action on a run or a sub-model."""
-TITLES = {"applied": "Took effect", "fcfs": "First come", "sjf": "Shortest job", "srtf": "Shortest remaining time",
-          "las": "Least served"}  # fmt: skip
+TITLES = {
+    "applied": "Took effect",
+    "fcfs": "First come",
+    "sjf": "Shortest job",
+    "srtf": "Shortest remaining time",
+    "las": "Least served",
+}
 """Titles of kinds of events and of policies; every other name is its own title."""
 
 SOURCES = {"process PSS": "memory of the process (PSS)", "process RSS": "memory of the process (RSS)"}

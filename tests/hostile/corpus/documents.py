@@ -145,9 +145,19 @@ MAKERS: dict[str, Maker] = {
 # Names of files, places in the net and kernels from elsewhere are left aside; the network is an ordinary one.
 HARMLESS: dict[str, Maker] = {
     "config with places in the net": _bert(
-        _name_or_path="https://127.0.0.1:9/evil", name_or_path="/etc/passwd", _commit_hash="0" * 40, torch_dtype="evil",
-        _attn_implementation="kernels-community/evil", attn_implementation="evil/repo", _auto_class="Evil",
-        extra_files="/etc/passwd", base_model_tp_plan="evil", custom_pipelines={"evil": "code"}, torchscript=True,
-        pruned_heads={"0": [0]}, attribute_map="evil", tokenizer_class="Evil",
+        _name_or_path="https://127.0.0.1:9/evil",
+        name_or_path="/etc/passwd",
+        _commit_hash="0" * 40,
+        torch_dtype="evil",
+        _attn_implementation="kernels-community/evil",
+        attn_implementation="evil/repo",
+        _auto_class="Evil",
+        extra_files="/etc/passwd",
+        base_model_tp_plan="evil",
+        custom_pipelines={"evil": "code"},
+        torchscript=True,
+        pruned_heads={"0": [0]},
+        attribute_map="evil",
+        tokenizer_class="Evil",
     )
-}  # fmt: skip
+}

@@ -160,7 +160,7 @@ MAKERS: dict[str, Maker] = {
     "two of a name": images(*GOOD, GOOD[0]),
     "without an end": _edited(lambda content: content.__delitem__(slice(-30, None))),
     "with a wrong sum": _edited(lambda content: content.__setitem__(60, content[60] ^ 0xFF)),
-}  # fmt: skip
+}
 HARMLESS: dict[str, Maker] = {
     "image and archive at once": _beside(("cat/2.png", SMALL + _nested())),
 }

@@ -18,9 +18,15 @@ RELU = nn.functional.relu  # a function that a network may name
 _LINEAR = b"ctorch.nn.modules.linear\nLinear\n"
 _SEQUENTIAL = b"ctorch.nn.modules.container\nSequential\n"
 HOOKS = (
-    "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
-    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-)  # fmt: skip
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 SHADOWED = ("__class__", "_call_impl", "state_dict", "train", "_apply", "__setattr__")
 
 

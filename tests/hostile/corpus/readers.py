@@ -182,7 +182,7 @@ MAKERS: dict[str, Maker] = {
     "TensorDataset without tensors": _nothing_in_it,
     "ragged list": _ragged,
     "columns that lie": _columns_that_lie,
-}  # fmt: skip
+}
 
 
 def _cut(path: Path, size_bytes: int) -> Path:

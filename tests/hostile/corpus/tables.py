@@ -138,7 +138,7 @@ MAKERS: dict[str, Maker] = {
     "footer of garbage": _edited(lambda content: _set(content, -200, -8, b"\xff" * 192)),
     "pages of garbage": _edited(lambda content: _set(content, 8, 300, b"\xfe" * 292)),
     "encrypted": _edited(lambda content: (_set(content, 0, 4, b"PARE"), _set(content, -4, None, b"PARE"))),  # type: ignore[arg-type]
-}  # fmt: skip
+}
 
 HARMLESS: dict[str, Maker] = {
     "text": _csv(b"a,target\n" + b"x,1\ny,0\n" * 3),

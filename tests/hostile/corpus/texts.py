@@ -40,9 +40,11 @@ def _around(tokens: int) -> dict[str, Any]:
     special = {"SpecialToken": {"id": "a", "type_id": 0}}
     sequence = {"Sequence": {"id": "A", "type_id": 0}}
     return {
-        "type": "TemplateProcessing", "single": [sequence, *[special] * tokens], "pair": [sequence],
+        "type": "TemplateProcessing",
+        "single": [sequence, *[special] * tokens],
+        "pair": [sequence],
         "special_tokens": {"a": {"id": "a", "ids": [0], "tokens": ["a"]}},
-    }  # fmt: skip
+    }
 
 
 MAKERS: dict[str, Maker] = {
@@ -61,14 +63,17 @@ MAKERS: dict[str, Maker] = {
     "tokenizer of wrong ids": _tokenizer(lambda document: document["model"]["vocab"].update(b=-5)),
     "tokenizer of a list": _tokenizer(lambda document: document.update(model=[])),
     "tokenizer with a damaged rule": _tokenizer(
-        lambda document: document.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "((("},
-                                                "behavior": "Removed", "invert": False})),
+        lambda document: document.update(
+            pre_tokenizer={"type": "Split", "pattern": {"Regex": "((("}, "behavior": "Removed", "invert": False}
+        )
+    ),
     "tokenizer that makes texts longer": _tokenizer(lambda document: document.update(normalizer=_longer("aaaa", 20))),
     "tokenizer that makes texts very long": _tokenizer(
-        lambda document: document.update(normalizer=_longer("a" * 10**6, 1))),
+        lambda document: document.update(normalizer=_longer("a" * 10**6, 1))
+    ),
     "tokenizer with many tokens around": _tokenizer(lambda document: document.update(post_processor=_around(10_000))),
     "tokenizer that is deep": lambda folder: _deep(folder / "tokenizer.json"),
-}  # fmt: skip
+}
 
 
 def _deep(path: Path) -> Path:

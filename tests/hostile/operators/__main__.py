@@ -75,7 +75,7 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
             if given.known or given.case is not None or outcome.said not in HARMLESS
         ],
         "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used), 1),
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str]) -> None:

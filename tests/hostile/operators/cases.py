@@ -26,8 +26,10 @@ _POSITIONS = ("index", "beyond", "negative", "min", "max", "extreme")
 
 
 _GRADIENTS = {
-    (False, False): "", (True, False): " and its gradients", (True, True): ", its numbers changed, and its gradients",
-}  # fmt: skip
+    (False, False): "",
+    (True, False): " and its gradients",
+    (True, True): ", its numbers changed, and its gradients",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,16 @@ Check = Callable[[str, tuple[Any, ...], dict[str, Any]], bool]
 _MOST_COMPARED = 2**20
 _WHOLE_NUMBERS = (torch.int32, torch.int64)
 _REFUSALS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NameError, RuntimeError, TypeError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NameError,
+    RuntimeError,
+    TypeError,
     ValueError,
-)  # fmt: skip
+)
 """How torch refuses arguments."""
 
 

@@ -26,10 +26,11 @@ def spectra() -> dict[str, list[Call]]:
         "fft_fftfreq": [c(8), c(5, 0.5)],
         "fft_rfftfreq": [c(8), c(5, 0.5)],
         "stft": [
-            c(f(2, 40), 8, return_complex=True), c(f(40), 8, 3, 6, f(6), True, False, return_complex=True),
+            c(f(2, 40), 8, return_complex=True),
+            c(f(40), 8, 3, 6, f(6), True, False, return_complex=True),
             c(f(2, 64), 64, 16, 64, f(64), return_complex=True),
         ],
-    }  # fmt: skip
+    }
 
 
 def products() -> dict[str, list[Call]]:

@@ -38,7 +38,7 @@ LEAKS: Mapping[str, tuple[str, Call, bool]] = {
     "weights of another layer": (_LSTM, _lstm([f(4, 2, 5), f(4, 2, 5)], _WEIGHTS * 4, layers=2), True),
     "rows that no gate has": (_GRU, c(f(4, 2, 3), f(1, 2, 5), [f(4, 3), f(4, 5)], False, 1, 0.0, *_PLAIN), False),
     "the least number by -1": (f"{_ATEN}div.Scalar_mode", Call((_LEAST, -1), {"rounding_mode": "trunc"}), False),
-}  # fmt: skip
+}
 """Operator, call, and whether its gradients are computed, too."""
 
 

@@ -82,9 +82,10 @@ def _images() -> dict[str, list[Call]]:
 def _sequences() -> dict[str, list[Call]]:
     x, small = f(2, 5, 8), {"input_size": 8, "hidden_size": 5}
     recurrent = [
-        c(x, **small), c(f(5, 8), **small, bias=False),
+        c(x, **small),
+        c(f(5, 8), **small, bias=False),
         c(x, **small, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2),
-    ]  # fmt: skip
+    ]
     layer = {"d_model": 8, "nhead": 2, "dim_feedforward": 6, "batch_first": True}
     heads, others = {"embed_dim": 8, "num_heads": 2}, {"kdim": 3, "vdim": 4, "add_bias_kv": True, "add_zero_attn": True}
     words, table = i(2, 5, high=7), {"num_embeddings": 7, "embedding_dim": 4}
@@ -135,7 +136,9 @@ def _criteria() -> dict[str, list[Call]]:
     weight = {"weight": [1.0, 2.0, 0.5, 1.0]}
     return {
         "cross_entropy": [
-            c(scores, classes), c(scores, classes, **weight, label_smoothing=0.1), c(images, places, ignore_index=1),
+            c(scores, classes),
+            c(scores, classes, **weight, label_smoothing=0.1),
+            c(images, places, ignore_index=1),
             c(scores, shares),
         ],
         "nll": [c(scores, classes), c(images, places, **weight, ignore_index=0)],
@@ -147,7 +150,7 @@ def _criteria() -> dict[str, list[Call]]:
         "hinge_embedding soft_margin": [c(scores, scores)],
         "kl_div": [c(scores, shares), c(scores, shares, reduction="batchmean", log_target=True)],
         "poisson_nll": [c(scores, shares), c(shares, shares, log_input=False, full=True)],
-    }  # fmt: skip
+    }
 
 
 @cache

@@ -12,12 +12,20 @@ def losses() -> dict[str, list[Call]]:
     classes, deep = i(4), (f(2, 3, 4, 4), i(2, 4, 4))
     return {
         "cross_entropy_loss": [
-            c(x, classes), c(x, classes, f(3), 2, 0, 0.1), c(x, _SHARES), c(*deep), c(f(3), i()),
-            c(x, _SHARES, f(3), 0, -100, 0.2), c(f(40, 3), i(40), None, 0),
+            c(x, classes),
+            c(x, classes, f(3), 2, 0, 0.1),
+            c(x, _SHARES),
+            c(*deep),
+            c(f(3), i()),
+            c(x, _SHARES, f(3), 0, -100, 0.2),
+            c(f(40, 3), i(40), None, 0),
         ],
         "nll_loss_nd": [c(x, classes), c(x, classes, f(3), 0, 1), c(*deep, f(3)), c(f(3), i()), c(f(2, 3, 5), i(2, 5))],
         "mse_loss l1_loss smooth_l1_loss huber_loss hinge_embedding_loss soft_margin_loss": [
-            c(x, y), c(x, y, reduction=0), c(f(4, 3), f(3), reduction=2), c(f(33, 17), f(33, 17)),
+            c(x, y),
+            c(x, y, reduction=0),
+            c(f(4, 3), f(3), reduction=2),
+            c(f(33, 17), f(33, 17)),
         ],
         "kl_div": [c(x, _SHARES), c(x, y, 0, log_target=True), c(x, _SHARES, 2)],
         "binary_cross_entropy": [c(_SHARES, _SHARES), c(_SHARES, _SHARES, f(4, 3), 0), c(_SHARES, _SHARES, f(3), 2)],
@@ -31,7 +39,7 @@ def losses() -> dict[str, list[Call]]:
         "pairwise_distance": [c(x, y), c(x, f(3), 1.0, 1e-6, True)],
         "cdist": [c(f(2, 4, 3), f(2, 5, 3)), c(x, f(6, 3), 1.0), c(f(30, 3), f(31, 3)), c(x, x, 0.5), c(x, x, 2.0, 2)],
         "dist": [c(x, y), c(x, f(3), 1)],
-    }  # fmt: skip
+    }
 
 
 def cells() -> dict[str, list[Call]]:
@@ -55,13 +63,14 @@ def bags() -> dict[str, list[Call]]:
     single = c(table, at, T((1,), torch.int64, "zero"), False, 0, False, None, False, None)
     return {
         "embedding_bag.padding_idx": [
-            single, c(table, at, offsets, False, 0, False, f(10), False, -1),
+            single,
+            c(table, at, offsets, False, 0, False, f(10), False, -1),
             c(table, at, offsets, True, 1, False, None, False, None),
             c(table, at, rising, False, 2, False, None, True, 2),
             c(f(7, 40), i(10, high=7), rising, False, 1, False, None, True, 0),
         ],
         "embedding_renorm_": [c(table, at, 1.0, 2.0), c(f(7, 4), i(2, 3, high=7), 0.5, 1.0)],
-    }  # fmt: skip
+    }
 
 
 def images() -> dict[str, list[Call]]:
@@ -71,15 +80,18 @@ def images() -> dict[str, list[Call]]:
     return {
         "grid_sampler": [
             *(c(x, grid, mode, padding, False) for mode in range(3) for padding in range(3)),
-            c(x, T((2, 5, 4, 2), fill="large"), 0, 0, True), c(volume, f(2, 3, 2, 5, 3), 0, 0, True),
-            c(volume, f(2, 3, 2, 5, 3), 1, 2, False), c(f(2, 3, 17, 16), f(2, 16, 16, 2), 0, 0, False),
+            c(x, T((2, 5, 4, 2), fill="large"), 0, 0, True),
+            c(volume, f(2, 3, 2, 5, 3), 0, 0, True),
+            c(volume, f(2, 3, 2, 5, 3), 1, 2, False),
+            c(f(2, 3, 17, 16), f(2, 16, 16, 2), 0, 0, False),
         ],
         "affine_grid_generator": [c(f(2, 2, 3), [2, 3, 6, 5], False), c(f(2, 3, 4), [2, 3, 4, 5, 6], True)],
         "_upsample_nearest_exact1d.vec": [c(f(2, 3, 6), None, [2.0]), c(f(2, 3, 6), [9], None)],
         "_upsample_nearest_exact2d.vec": [c(x, None, [2.0, 2.0]), c(x, [9, 4], None)],
         "_upsample_nearest_exact3d.vec": [c(volume, None, [2.0] * 3), c(volume, [5, 4, 3], None)],
         "_upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec": [
-            c(x, [4, 4], False, None), c(x, None, True, [2.0, 0.5]),
+            c(x, [4, 4], False, None),
+            c(x, None, True, [2.0, 0.5]),
         ],
         "adaptive_max_pool3d": [c(volume, [2, 2, 2]), c(volume, [3, 1, 4])],
         "max_pool1d_with_indices": [c(f(2, 3, 6), [2]), c(f(3, 6), [3], [2], [1], [1], True)],
@@ -87,7 +99,7 @@ def images() -> dict[str, list[Call]]:
         "max_unpool2d": [c(pooled, places, [6, 6]), c(f(3, 3, 3), i(3, 3, 3, high=36), [6, 6])],
         "max_unpool3d": [c(f(2, 3, 2, 2, 2), i(2, 3, 2, 2, 2, high=64), [4] * 3, [2] * 3, [0] * 3)],
         "channel_shuffle": [c(f(2, 6, 4), 3), c(f(2, 4, 3, 3), 2)],
-    }  # fmt: skip
+    }
 
 
 def draws() -> dict[str, list[Call]]:
@@ -114,7 +126,9 @@ def writes() -> dict[str, list[Call]]:
     return {
         "scatter.value scatter_.value": [c(x, 2, at, 1.5), c(x, 0, i(2, 5, 6, high=4), 0)],
         "scatter.src scatter_.src scatter_add scatter_add_": [
-            c(x, 2, at, f(4, 5, 2)), c(x, 0, i(2, 5, 6, high=4), f(4, 5, 6)), c(f(9), 0, i(30, high=9), f(30)),
+            c(x, 2, at, f(4, 5, 2)),
+            c(x, 0, i(2, 5, 6, high=4), f(4, 5, 6)),
+            c(f(9), 0, i(30, high=9), f(30)),
         ],
         "scatter_reduce.two scatter_reduce_.two": [
             *(c(x, 2, at, f(4, 5, 2), how) for how in ("sum", "prod", "mean", "amax", "amin")),
@@ -124,8 +138,13 @@ def writes() -> dict[str, list[Call]]:
         "index_fill.int_Scalar index_fill_.int_Scalar": [c(x, 0, row, 1.5), c(x, 2, i(9, high=6), 0)],
         "index_fill.int_Tensor index_fill_.int_Tensor": [c(x, 0, row, f())],
         "index_put index_put_": [
-            c(x, [row], f(3, 5, 6)), c(x, [None, row], f(6)), c(x, [row, row, row], f(3), True), c(x, [b(4)], f()),
-            c(x, [few, None, i(3, high=6)], f(2, 3, 5)), c(x, [b(4, 5), None], f(6)), c(x, [None, row, row], f(4, 3)),
+            c(x, [row], f(3, 5, 6)),
+            c(x, [None, row], f(6)),
+            c(x, [row, row, row], f(3), True),
+            c(x, [b(4)], f()),
+            c(x, [few, None, i(3, high=6)], f(2, 3, 5)),
+            c(x, [b(4, 5), None], f(6)),
+            c(x, [None, row, row], f(4, 3)),
             c(x, [row], f(), True),
         ],
         "masked_scatter masked_scatter_": [c(x, b(5, 6), f(4, 5, 6)), c(f(7), b(7), f(7))],
@@ -138,7 +157,7 @@ def writes() -> dict[str, list[Call]]:
         "histc": [c(f(40), 5, -1, 1), c(x, 10), c(f(3000), 7, 0, 2)],
         "masked_select": [c(x, b(4, 5, 6)), c(x, b(6))],
         "nonzero nonzero_numpy": [c(b(4, 5)), c(f(3))],
-    }  # fmt: skip
+    }
 
 
 def statistics() -> dict[str, list[Call]]:
@@ -209,14 +228,17 @@ def shapes() -> dict[str, list[Call]]:
         "kron": [c(f(2, 3), f(3, 2)), c(f(3), f(2))],
         "cross": [c(f(4, 3), f(4, 3), 1), c(f(3, 2), f(3, 1), 0)],
         "linalg_cross": [c(f(4, 3), f(1, 3)), c(f(3, 2), f(3, 2), dim=0)],
-    }  # fmt: skip
+    }
 
 
 def matrices() -> dict[str, list[Call]]:
     square, several = f(4, 4), f(2, 3, 3)
     return {
         "linalg_det linalg_slogdet linalg_inv det slogdet logdet inverse matrix_exp linalg_matrix_exp": [
-            c(square), c(several), c(f(17, 17)), c(f(1, 1)),
+            c(square),
+            c(several),
+            c(f(17, 17)),
+            c(f(1, 1)),
         ],
         "linalg_cholesky cholesky": [c(f(1, 1, fill="positive")), c(T((2, 1, 1), fill="unit"))],
         "linalg_matrix_power matrix_power": [c(square, 3), c(several, -2), c(square, 0)],
@@ -228,7 +250,7 @@ def matrices() -> dict[str, list[Call]]:
         "adjoint mH": [c(square), c(several)],
         "quantile.scalar nanquantile.scalar": [c(square, 0.5), c(several, 0.3, 1, True, interpolation="lower")],
         "trapezoid.dx cumulative_trapezoid.dx": [c(square), c(several, dx=0.5, dim=1)],
-    }  # fmt: skip
+    }
 
 
 ALL = (matrices, losses, cells, bags, images, draws, writes, statistics, shapes)

@@ -59,10 +59,15 @@ _COUNTS = T((40,), torch.int64, "positive", 9)
 def _attention() -> list[Call]:
     q, k = f(2, 2, 5, 8), f(2, 2, 7, 8)
     return [
-        c(q, k, k), c(q, q, q, None, 0.0, True), c(q, k, k, f(5, 7)), c(q, k, k, b(2, 1, 5, 7)), c(q, k, k, None, 0.3),
-        c(f(2, 4, 5, 8), k, k, None, 0.0, False, enable_gqa=True), c(f(3, 5, 8), f(3, 7, 8), f(3, 7, 8), scale=0.2),
+        c(q, k, k),
+        c(q, q, q, None, 0.0, True),
+        c(q, k, k, f(5, 7)),
+        c(q, k, k, b(2, 1, 5, 7)),
+        c(q, k, k, None, 0.3),
+        c(f(2, 4, 5, 8), k, k, None, 0.0, False, enable_gqa=True),
+        c(f(3, 5, 8), f(3, 7, 8), f(3, 7, 8), scale=0.2),
         c(f(2, 2, 64, 16), f(2, 2, 64, 16), f(2, 2, 64, 16)),
-    ]  # fmt: skip
+    ]
 
 
 def _recurrent(gates: int) -> list[Call]:
@@ -145,13 +150,15 @@ def _images() -> dict[str, list[Call]]:
             c(f(2, 12, 16), [6, 6], [2, 2], [2, 2], [0, 0], [1, 1]),
         ],
         "pad": [
-            c(x, [1, 2, 0, 1]), c(x, [1, -1], "constant", 2.0), *(c(x, [1, 2, 0, 1], mode) for mode in modes),
+            c(x, [1, 2, 0, 1]),
+            c(x, [1, -1], "constant", 2.0),
+            *(c(x, [1, 2, 0, 1], mode) for mode in modes),
             *(c(f(2, 3, *(5,) * n), [1, 1] * n, mode) for n in (1, 3) for mode in modes),
         ],
         "constant_pad_nd": [c(x, [1, 2, 0, 1]), c(x, [-1, 2], 3.0)],
         "pixel_shuffle": [c(f(2, 8, 3, 3), 2)],
         "pixel_unshuffle": [c(x, 2), c(x, 3)],
-    }  # fmt: skip
+    }
 
 
 def _norms() -> dict[str, list[Call]]:
@@ -174,12 +181,17 @@ def _indexing() -> dict[str, list[Call]]:
     at = i(3, high=4)
     return {
         "embedding": [
-            c(f(7, 4), i(2, 3, high=7)), c(f(7, 4), i(5, high=7), 0),
+            c(f(7, 4), i(2, 3, high=7)),
+            c(f(7, 4), i(5, high=7), 0),
             c(f(7, 4), T((5,), torch.int32, "index", 7), -1, True),
         ],
         "one_hot": [c(i(5, high=4), 4), c(i(2, 3, high=4))],
         "index.Tensor": [
-            c(x, [at]), c(x, [None, at]), c(x, [at, at, at]), c(x, [b(4)]), c(x, [b(4, 5)]),
+            c(x, [at]),
+            c(x, [None, at]),
+            c(x, [at, at, at]),
+            c(x, [b(4)]),
+            c(x, [b(4, 5)]),
             c(x, [i(2, 1, high=4), None, i(3, high=6)]),
         ],
         "index_select": [c(x, 0, at), c(x, 2, i(9, high=6)), c(f(4), 0, i(2, high=4))],
@@ -200,7 +212,7 @@ def _indexing() -> dict[str, list[Call]]:
         "where.ScalarOther": [c(b(3, 4), f(2, 3, 4), 1.5)],
         "where.ScalarSelf": [c(b(3, 4), 1.5, f(2, 3, 4))],
         "where.Scalar": [c(b(3, 4), 1.5, 2)],
-    }  # fmt: skip
+    }
 
 
 def _products() -> dict[str, list[Call]]:
@@ -214,8 +226,11 @@ def _products() -> dict[str, list[Call]]:
         "addmm": [c(f(6), m, n), c(f(4, 6), m, n, beta=0.5, alpha=2.0), c(f(4, 6), m, n, beta=0)],
         "baddbmm": [c(f(3, 4, 6), p, f(3, 5, 6)), c(f(1, 4, 6), p, f(3, 5, 6), beta=0, alpha=0.5)],
         "einsum": [
-            c("ij,jk->ik", [m, n]), c("bij,bjk->bik", [p, f(3, 5, 6)]), c("ii->i", [f(4, 4)]),
-            c("...ij->...ji", [p]), c("i,j->ij", [f(3), f(4)]),
+            c("ij,jk->ik", [m, n]),
+            c("bij,bjk->bik", [p, f(3, 5, 6)]),
+            c("ii->i", [f(4, 4)]),
+            c("...ij->...ji", [p]),
+            c("i,j->ij", [f(3), f(4)]),
         ],
         "addcmul addcdiv": [c(f(3, 4), f(3, 4), f(4)), c(f(4), f(3, 4), f(1), value=0.5)],
         "lerp.Scalar": [c(f(3, 4), f(4), 0.3)],
@@ -239,7 +254,7 @@ def _products() -> dict[str, list[Call]]:
         "bernoulli_.float": [c(f(3, 4), 0.3), c(f(3, 4))],
         "norm.ScalarOpt_dim": [c(f(3, 4), 2, [1]), c(f(3, 4), None, [0], True), c(f(3, 4), 1, [0, 1])],
         "bitwise_not": [c(i(3, 4)), c(b(4))],
-    }  # fmt: skip
+    }
 
 
 def _shapes() -> dict[str, list[Call]]:
@@ -314,7 +329,7 @@ def seeds() -> dict[str, list[Call]]:
         {"lstm.input": _recurrent(4), "gru.input": _recurrent(3), "rnn_tanh.input rnn_relu.input": _recurrent(1)},
         *(_convolutions(), _pools(), _images(), _norms(), _indexing(), _products(), _shapes()),
         *(part() for part in (*more_seeds.ALL, *complex_seeds.ALL)),
-    ]  # fmt: skip
+    ]
     found: dict[str, list[Call]] = {}
     for group in groups:
         for names, calls in group.items():

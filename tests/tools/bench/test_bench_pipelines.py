@@ -29,6 +29,14 @@ def test_other_bits_where_the_same_are_promised_fail_the_bench() -> None:
     assert second["rows"] == [("1f1b", "2", "the same")]
     assert not pipelines.described([replace(DELAYED, same_bits=False)], [])["passed"]
     assert not pipelines.described([DELAYED], [replace(SCHEDULED, same_bits=False)])["passed"]
-    whole = {**found, **ASKED, "bench": "techniques-pipelines", "scale": "cpu", "threads": 1, "repeats_asked": 1,
-             "repeats": 1, "complete": True}  # fmt: skip
+    whole = {
+        **found,
+        **ASKED,
+        "bench": "techniques-pipelines",
+        "scale": "cpu",
+        "threads": 1,
+        "repeats_asked": 1,
+        "repeats": 1,
+        "complete": True,
+    }
     assert "| net | PipeDream, 3 stages | 2.0 MiB (2.00 times) |" in report.section("x.json", whole, ())

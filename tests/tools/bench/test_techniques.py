@@ -21,11 +21,18 @@ MIB = 1024.0**2
 def row(given_mib: float = 60, *, exact: bool = True, same: bool = True, alone: bool = True, **accuracy: float) -> Row:
     none, step = Pair(without=MIB, given=MIB), Pair(without=100 * MIB, given=given_mib * MIB)
     figures = Figures(
-        steps=9, exact=exact, predicted_bytes=step, step_bytes=step, rest_bytes=none,
+        steps=9,
+        exact=exact,
+        predicted_bytes=step,
+        step_bytes=step,
+        rest_bytes=none,
         step_s=Pair(without=0.1, given=0.15),
-        accuracy=Pair(**{"without": 0.5, "given": 0.5} | accuracy), loss=none,
-        same_bits=same, same_alone=alone, others_unchanged=True,
-    )  # fmt: skip
+        accuracy=Pair(**{"without": 0.5, "given": 0.5} | accuracy),
+        loss=none,
+        same_bits=same,
+        same_alone=alone,
+        others_unchanged=True,
+    )
     return Row(network="net", batch_size=8, techniques=({"name": "compression"},), figures=figures)
 
 

@@ -26,15 +26,37 @@ def add(home: Home, *rows: Base) -> StoreAudit:
 
 
 def submodel(name: str = "lenet", **columns: Any) -> SubModelRow:
-    given = {"arrival": 0, "state": "queued", "priority": 0, "model_format": "kit", "parameters": 1, "epochs": 2,
-             "steps_total": 8} | columns  # fmt: skip
+    given = {
+        "arrival": 0,
+        "state": "queued",
+        "priority": 0,
+        "model_format": "kit",
+        "parameters": 1,
+        "epochs": 2,
+        "steps_total": 8,
+    } | columns
     return SubModelRow(run_id=RUN, name=name, **given)
 
 
-def command(number: int, verb: str, name: str | None = None, *, applied: bool = True, outcome: str | None = None,
-            **arguments: Any) -> CommandRow:  # fmt: skip
-    return CommandRow(id=number, run_id=RUN, submodel=name, verb=verb, arguments=arguments, issued_at_s=1.0,
-                      applied_at_s=2.0 if applied else None, outcome=outcome or "applied")  # fmt: skip
+def command(
+    number: int,
+    verb: str,
+    name: str | None = None,
+    *,
+    applied: bool = True,
+    outcome: str | None = None,
+    **arguments: Any,
+) -> CommandRow:
+    return CommandRow(
+        id=number,
+        run_id=RUN,
+        submodel=name,
+        verb=verb,
+        arguments=arguments,
+        issued_at_s=1.0,
+        applied_at_s=2.0 if applied else None,
+        outcome=outcome or "applied",
+    )
 
 
 def event(code: Code, name: str | None = None, **fields: Any) -> EventRow:
@@ -102,8 +124,15 @@ def test_acknowledged_commands_have_to_be_there_and_to_have_taken_effect(home: H
 
 
 def test_one_effect_is_told_of_each_command(home: Home) -> None:
-    audit = add(home, submodel(), command(1, "save"), command(2, "pause", "lenet"), command(3, "save", applied=False),
-                event(Code.APPLIED, verb="save"), event(Code.APPLIED, "lenet", verb="pause"))  # fmt: skip
+    audit = add(
+        home,
+        submodel(),
+        command(1, "save"),
+        command(2, "pause", "lenet"),
+        command(3, "save", applied=False),
+        event(Code.APPLIED, verb="save"),
+        event(Code.APPLIED, "lenet", verb="pause"),
+    )
     assert audit.applied_otherwise_than_once() == []
     audit = add(home, event(Code.APPLIED, verb="save"))
     assert audit.applied_otherwise_than_once() == ["run: 1 commands, 2 effects"]
@@ -121,14 +150,21 @@ def test_what_was_set_last_is_what_there_is(home: Home) -> None:
     assert audit.values_not_as_asked() == ["policy of the run is {'name': 'fcfs'}, asked for was {'name': 'sjf'}"]
     audit = add(home, command(6, "priority", "lenet", priority=7), command(7, "order", names=["lenet", "resnet"]))
     assert [problem.split(" is ")[0] for problem in audit.values_not_as_asked()] == [
-        "priority of lenet", "policy of the run", "order of the run",
-    ]  # fmt: skip
+        "priority of lenet",
+        "policy of the run",
+        "order of the run",
+    ]
 
 
 def test_a_pause_that_paused_nothing_is_found(home: Home) -> None:
-    audit = add(home, submodel(), event(Code.ENTERED, "lenet", state="paused"),
-                event(Code.APPLIED, "lenet", verb="pause"), event(Code.ENTERED, state="queued"),
-                event(Code.OBSOLETE, verb="pause"))  # fmt: skip
+    audit = add(
+        home,
+        submodel(),
+        event(Code.ENTERED, "lenet", state="paused"),
+        event(Code.APPLIED, "lenet", verb="pause"),
+        event(Code.ENTERED, state="queued"),
+        event(Code.OBSOLETE, verb="pause"),
+    )
     assert audit.pauses_without_effect() == []
     audit = add(home, event(Code.APPLIED, verb="pause", step=3))
     assert audit.pauses_without_effect() == ["A pause of the run was applied in state queued"]

@@ -30,8 +30,17 @@ def store(home: Home) -> Iterator[Store]:
     pool_audit.watch(home.database_url)
     for run_id in ("s1", "s2"):
         run = RunRow(id=run_id, name=run_id, state="queued", device="cpu", shared=True, spec=SPEC, created_at_s=1.0)
-        row = SubModelRow(run_id=run_id, name="net", arrival=0, state="queued", priority=0, model_format="kit",
-                          parameters=1, epochs=2, steps_total=8)  # fmt: skip
+        row = SubModelRow(
+            run_id=run_id,
+            name="net",
+            arrival=0,
+            state="queued",
+            priority=0,
+            model_format="kit",
+            parameters=1,
+            epochs=2,
+            steps_total=8,
+        )
         store.runs.add((run, [row]))
     assert store.workers.open_shared(HYBRID, [("s1", "net"), ("s2", "net")], BERTHS[HYBRID], HybridSettings())
     assert store.workers.register(HYBRID, WORKER) == 1
@@ -156,7 +165,7 @@ def test_who_was_paused_since_the_line_was_read_is_not_placed(home: Home, store:
         ("UPDATE attempts SET hybrid_id = 'h9' WHERE run_id = 's1'", "which is over"),
         ("UPDATE submodels SET attempt = 2 WHERE run_id = 's1'", "which is over"),
     ],
-)  # fmt: skip
+)
 def test_what_must_not_be_is_found(home: Home, store: Store, statement: str, what: str) -> None:
     sql(home, statement)
     if what == "which is over":

@@ -99,8 +99,11 @@ def test_only_the_newest_checkpoint_of_one_with_two_that_still_trains_is_spoilt(
     home_with_checkpoints: Home, how: str
 ) -> None:
     home = home_with_checkpoints
-    before = {path: path.read_bytes() for name in ("lenet", "resnet", "transformer")
-              for path in checkpoints(home, "run", name)}  # fmt: skip
+    before = {
+        path: path.read_bytes()
+        for name in ("lenet", "resnet", "transformer")
+        for path in checkpoints(home, "run", name)
+    }
     spoilt = spoil(home, "run", how, 0.4)
     assert spoilt == home.checkpoints("run", "resnet") / "step-000000016.safetensors"
     changed = [path for path, content in before.items() if path.read_bytes() != content]

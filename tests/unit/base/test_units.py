@@ -31,9 +31,16 @@ def test_memory_is_told_in_binary_units(size_bytes: int | None, text: str) -> No
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "not available"), (4.24, "4.2 s"), (59.99, "1 min 00 s"), (187, "3 min 07 s"), (3599.9, "1 h 00 min"),
-     (7500, "2 h 05 min"), (93_600, "1 d 02 h")],
-)  # fmt: skip
+    [
+        (None, "not available"),
+        (4.24, "4.2 s"),
+        (59.99, "1 min 00 s"),
+        (187, "3 min 07 s"),
+        (3599.9, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (93_600, "1 d 02 h"),
+    ],
+)
 def test_durations_are_told_in_the_units_people_use(seconds: float | None, text: str) -> None:
     assert duration_text(seconds) == text
 
@@ -51,9 +58,22 @@ def test_a_share_that_is_unknown_is_not_zero() -> None:
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("4GiB", 4 * GIB), ("1.5 mib", MIB * 3 // 2), ("4096", 4096), (" 2 TiB ", 2048 * GIB), ("0", 0), ("4GB", None),
-     ("-1", None), ("", None), ("GiB", None), ("²", None), ("1e9", None), ("4GiB x", None), ("9" * 400, None)],
-)  # fmt: skip
+    [
+        ("4GiB", 4 * GIB),
+        ("1.5 mib", MIB * 3 // 2),
+        ("4096", 4096),
+        (" 2 TiB ", 2048 * GIB),
+        ("0", 0),
+        ("4GB", None),
+        ("-1", None),
+        ("", None),
+        ("GiB", None),
+        ("²", None),
+        ("1e9", None),
+        ("4GiB x", None),
+        ("9" * 400, None),
+    ],
+)
 def test_sizes_are_read_in_binary_units(text: str, size_bytes: int | None) -> None:
     assert memory_bytes(text) == size_bytes
 

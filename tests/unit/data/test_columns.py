@@ -44,9 +44,7 @@ def planned(document: dict[str, Any]) -> TableImportOptions:
 
 def test_a_table_of_numbers_categories_and_gaps_needs_no_options(tmp_path: Path) -> None:
     found = converted(written(tmp_path, MIXED))
-    assert found.first.tolist() == [
-        [30, 0, 1, 0, 0, 1], [40, 1, 0, 0, 1, 0], [50, 0, 1, 0, 0, 1], [40, 1, 0, 1, 0, 0]
-    ]  # fmt: skip
+    assert found.first.tolist() == [[30, 0, 1, 0, 0, 1], [40, 1, 0, 0, 1, 0], [50, 0, 1, 0, 0, 1], [40, 1, 0, 1, 0, 0]]
     assert found.first.dtype is torch.float32
     assert found.notes.columns == ("age", "job = clerk", "job = cook", "town = ", "town = Bonn", "town = Ulm")
     assert found.notes.class_names == ("no", "yes") and found.targets is not None
@@ -88,9 +86,13 @@ def test_columns_that_became_numbers_in_another_way_are_named(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("missing", "expected"),
-    [("mean", [[1], [3], [8], [4]]), ("median", [[1], [3], [8], [3]]), ("zero", [[1], [3], [8], [0]]),
-     ("flag", [[1, 0], [3, 0], [8, 0], [0, 1]])],
-)  # fmt: skip
+    [
+        ("mean", [[1], [3], [8], [4]]),
+        ("median", [[1], [3], [8], [3]]),
+        ("zero", [[1], [3], [8], [0]]),
+        ("flag", [[1, 0], [3, 0], [8, 0], [0, 1]]),
+    ],
+)
 def test_what_a_missing_number_becomes_is_said(missing: str, expected: list[list[float]], tmp_path: Path) -> None:
     column = {"kind": "number", "name": "a", "missing": missing}
     plan = planned({"columns": [column, {"kind": "number", "name": "y", "whole": True}], "target": "y"})
@@ -102,10 +104,15 @@ def test_what_a_missing_number_becomes_is_said(missing: str, expected: list[list
 
 
 def test_columns_become_named_inputs(tmp_path: Path) -> None:
-    plan = planned({"columns": [
-        {"kind": "category", "name": "job", "input": "ids"}, {"kind": "category", "name": "label", "input": "ids"},
-        {"kind": "number", "name": "age", "missing": "zero", "input": "real"},
-    ]})  # fmt: skip
+    plan = planned(
+        {
+            "columns": [
+                {"kind": "category", "name": "job", "input": "ids"},
+                {"kind": "category", "name": "label", "input": "ids"},
+                {"kind": "number", "name": "age", "missing": "zero", "input": "real"},
+            ]
+        }
+    )
     found = converted(written(tmp_path, MIXED), plan)
     assert list(found.inputs) == ["ids", "real"] and found.targets is None
     assert found.inputs["ids"].dtype is torch.int64 and found.inputs["real"].dtype is torch.float32
@@ -120,12 +127,14 @@ def test_columns_become_named_inputs(tmp_path: Path) -> None:
         ({"columns": [{"kind": "number", "name": "a"}], "target": "y"}, "does not say how 'y'"),
         ({"columns": [{"kind": "number", "name": "a"}, {"kind": "ignore", "name": "a"}]}, "named twice"),
         ({"columns": [{"kind": "text", "name": "a"}, {"kind": "number", "name": "b"}]}, "shares the input"),
-        ({"columns": [{"kind": "text", "name": "a", "stream": True}, {"kind": "number", "name": "b", "input": "b"}]},
-         "no name"),
-        ({"columns": [{"kind": "number", "name": "a", "missing": "guess"}]}, "cannot be \"guess\""),
+        (
+            {"columns": [{"kind": "text", "name": "a", "stream": True}, {"kind": "number", "name": "b", "input": "b"}]},
+            "no name",
+        ),
+        ({"columns": [{"kind": "number", "name": "a", "missing": "guess"}]}, 'cannot be "guess"'),
         ("{", "no JSON"),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_does_not_fit_together_is_a_finding(document: object, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         parse_plan(document)
@@ -143,8 +152,11 @@ def test_texts_become_numbers_of_the_most_frequent_words(tmp_path: Path) -> None
     found = converted(jsonl_of(tmp_path), TableImportOptions(tokenizer="words", text_columns=("text",), vocabulary=3))
     # the: 3, then of the words that occur twice the first of the alphabet: cat, dog
     assert found.first.tolist() == [
-        [3, 4, 1, 0, 0, 0, 0, 0], [1, 5, 0, 0, 0, 0, 0, 0], [0] * 8, [3, 4, 1, 3, 5, 1, 3, 1]
-    ]  # fmt: skip
+        [3, 4, 1, 0, 0, 0, 0, 0],
+        [1, 5, 0, 0, 0, 0, 0, 0],
+        [0] * 8,
+        [3, 4, 1, 3, 5, 1, 3, 1],
+    ]
     assert found.first.dtype is torch.int64 and found.notes.pad == {"inputs": 0} and found.notes.origin == "jsonl"
     assert found.notes.plan is not None
     text = tuple(column for column in found.notes.plan.columns if column.name == "text")
@@ -239,10 +251,17 @@ def test_blocks_of_any_size_and_every_format_give_the_same(
     for name in ("a", "b"):
         columns[name] = pa.array(columns[name], pa.float64())
     parquet.write_table(pa.table(columns), folder / "t.parquet")
-    plan = planned({"columns": [
-        {"kind": "number", "name": "a", "missing": "median"}, {"kind": "category", "name": "kind", "one_hot": True},
-        {"kind": "number", "name": "b", "missing": "zero"}, {"kind": "number", "name": "label", "whole": True},
-    ], "target": "label"})  # fmt: skip
+    plan = planned(
+        {
+            "columns": [
+                {"kind": "number", "name": "a", "missing": "median"},
+                {"kind": "category", "name": "kind", "one_hot": True},
+                {"kind": "number", "name": "b", "missing": "zero"},
+                {"kind": "number", "name": "label", "whole": True},
+            ],
+            "target": "label",
+        }
+    )
     has_value = any(row[0] is not None for row in rows)
     found = []
     for name in ("t.jsonl", "t.csv", "t.parquet"):

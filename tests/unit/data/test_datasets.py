@@ -51,9 +51,13 @@ def test_every_container_gives_the_same_data(filename: str, tmp_path: Path) -> N
     assert dataset.first.dtype is torch.uint8
     assert torch.equal(dataset.rows("targets", slice(None)), images()["targets"].long())
     assert dataset.facts == {
-        "samples": 6, "input_shape": [1, 2, 2], "input_dtype": "uint8", "target_shape": [], "target_dtype": "int64",
+        "samples": 6,
+        "input_shape": [1, 2, 2],
+        "input_dtype": "uint8",
+        "target_shape": [],
+        "target_dtype": "int64",
         "classes": 3,
-    }  # fmt: skip
+    }
 
 
 def with_value(value: float, name: str = "inputs") -> dict[str, Tensor]:
@@ -190,8 +194,9 @@ def test_stored_arrays_are_mapped_wherever_they_lie(tmp_path: Path) -> None:
 
 
 def test_tokens_stay_integers_and_real_targets_become_float32(tmp_path: Path) -> None:
-    torch.save({"inputs": torch.arange(6, dtype=torch.int32).view(3, 2), "targets": torch.rand(3).double()},
-               tmp_path / "d.pt")  # fmt: skip
+    torch.save(
+        {"inputs": torch.arange(6, dtype=torch.int32).view(3, 2), "targets": torch.rand(3).double()}, tmp_path / "d.pt"
+    )
     dataset = read_dataset(tmp_path / "d.pt")
     targets = dataset.batch(slice(0, 2)).targets
     assert targets is not None and (dataset.first.dtype, targets.dtype) == (torch.int32, torch.float32)

@@ -44,12 +44,16 @@ PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
 
 def document_of(rules: list[dict[str, Any]], pre_tokenizers: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
         "normalizer": {"type": "Sequence", "normalizers": rules},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers},
-        "post_processor": None, "decoder": None,
+        "post_processor": None,
+        "decoder": None,
         "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"},
-    }  # fmt: skip
+    }
 
 
 def written(folder: Path, document: dict[str, Any]) -> Path:

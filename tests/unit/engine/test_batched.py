@@ -66,42 +66,72 @@ NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
         (3, 32, 32),
     ),
     "groups": (
-        lambda: nn.Sequential(nn.Conv2d(2, 4, 3, groups=2, padding="same"), nn.GroupNorm(2, 4), nn.Flatten(),
-                              nn.Linear(256, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3, groups=2, padding="same"), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(256, CLASSES)
+        ),
         IMAGE,
     ),
     "transposed": (
-        lambda: nn.Sequential(nn.ConvTranspose2d(2, 4, 3, stride=2, groups=2), nn.SiLU(), nn.AvgPool2d(2), nn.Flatten(),
-                              nn.Linear(256, CLASSES)),
+        lambda: nn.Sequential(
+            nn.ConvTranspose2d(2, 4, 3, stride=2, groups=2),
+            nn.SiLU(),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(256, CLASSES),
+        ),
         IMAGE,
     ),
     "sequence": (
-        lambda: nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv1d(1, 3, 3), nn.BatchNorm1d(3), nn.MaxPool1d(2),
-                              nn.Flatten(), nn.BatchNorm1d(15), nn.Linear(15, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (1, 12)),
+            nn.Conv1d(1, 3, 3),
+            nn.BatchNorm1d(3),
+            nn.MaxPool1d(2),
+            nn.Flatten(),
+            nn.BatchNorm1d(15),
+            nn.Linear(15, CLASSES),
+        ),
         ROW,
     ),
     "frozen": (
-        lambda: nn.Sequential(nn.Linear(12, 8).requires_grad_(False), nn.LeakyReLU(), nn.Linear(8, CLASSES)), ROW
+        lambda: nn.Sequential(nn.Linear(12, 8).requires_grad_(False), nn.LeakyReLU(), nn.Linear(8, CLASSES)),
+        ROW,
     ),
-    "unused": (
-        lambda: nn.Sequential(nn.Linear(12, CLASSES), nn.ParameterList([nn.Parameter(torch.ones(2))]))[:1], ROW
-    ),
+    "unused": (lambda: nn.Sequential(nn.Linear(12, CLASSES), nn.ParameterList([nn.Parameter(torch.ones(2))]))[:1], ROW),
     "shapes": (
-        calls(lambda x: torch.cat([x.permute(0, 2, 3, 1)[:, 1:3].reshape(6, 32), x.mean((2, 3)), x.amax((-1, 1))], 1)
-              .chunk(2, 1)[0].unsqueeze(-1).expand(6, 21, 4).transpose(1, 2).sum(2), 2, 1, 1),
+        calls(
+            lambda x: (
+                torch.cat([x.permute(0, 2, 3, 1)[:, 1:3].reshape(6, 32), x.mean((2, 3)), x.amax((-1, 1))], 1)
+                .chunk(2, 1)[0]
+                .unsqueeze(-1)
+                .expand(6, 21, 4)
+                .transpose(1, 2)
+                .sum(2)
+            ),
+            2,
+            1,
+            1,
+        ),
         IMAGE,
     ),
     "broadcasts": (
-        calls(lambda x: (torch.nn.functional.max_pool2d(x, 2) * x.sigmoid().mean((2, 3), keepdim=True)
-                         + x.mean(1, keepdim=True)[..., :4, :4] - 2.0 / (3.0 + x[:, :, :4, :4])).flatten(1)[:, :4], 8),
+        calls(
+            lambda x: (
+                torch.nn.functional.max_pool2d(x, 2) * x.sigmoid().mean((2, 3), keepdim=True)
+                + x.mean(1, keepdim=True)[..., :4, :4]
+                - 2.0 / (3.0 + x[:, :, :4, :4])
+            ).flatten(1)[:, :4],
+            8,
+        ),
         IMAGE,
     ),
     "matrices": (
-        calls(lambda x: torch.softmax(x @ x.transpose(1, 2), -1).matmul(x).view(6, -1).tanh()[:, :4], 3), (4, 3)
+        calls(lambda x: torch.softmax(x @ x.transpose(1, 2), -1).matmul(x).view(6, -1).tanh()[:, :4], 3),
+        (4, 3),
     ),
     "in place": (calls(lambda x: x.add_(1).mul_(2.0).add_(x.sum(1, keepdim=True)).relu_()[:, :4], 12), ROW),
     "pad": (calls(lambda x: torch.nn.functional.pad(x, (1, 2), value=0.5)[:, ::4][:, :4], 12), ROW),
-}  # fmt: skip
+}
 
 
 def batches(shape: Sequence[int], dtype: torch.dtype, classes: int = CLASSES) -> list[tuple[Tensor, Tensor]]:
@@ -165,8 +195,10 @@ def test_each_member_has_the_mean_loss_of_its_own_batch(name: str) -> None:
     assert found.error(states) <= 1e-13
     if name in ("label smoothing", "ignored labels"):
         ignored = criterion.ignore_index if name == "ignored labels" else None
-        counts = [int(((one(x).argmax(1) == t) & (t != 1 if ignored else t >= 0)).sum())
-                  for one, (x, t) in zip(networks, given, strict=True)]  # fmt: skip
+        counts = [
+            int(((one(x).argmax(1) == t) & (t != 1 if ignored else t >= 0)).sum())
+            for one, (x, t) in zip(networks, given, strict=True)
+        ]
         assert found.correct(ignored).tolist() == counts
 
 
@@ -182,10 +214,16 @@ def test_the_pixels_of_an_image_have_classes_of_their_own() -> None:
     ("make", "inputs", "said"),
     [
         (lambda: nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 4)), "tokens", "aten.embedding.default"),
-        (lambda: transformer_lm.build(vocabulary=9, length=5, model_size=8, heads=2, hidden=8, layers=1), "tokens",
-         "has no batched form"),
-        (lambda: roberta.build(vocabulary=9, positions=9, model_size=8, heads=2, hidden=8, layers=1, classes=4),
-         "tokens", "has no batched form"),
+        (
+            lambda: transformer_lm.build(vocabulary=9, length=5, model_size=8, heads=2, hidden=8, layers=1),
+            "tokens",
+            "has no batched form",
+        ),
+        (
+            lambda: roberta.build(vocabulary=9, positions=9, model_size=8, heads=2, hidden=8, layers=1, classes=4),
+            "tokens",
+            "has no batched form",
+        ),
         (lambda: nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5)), "rows", "aten.dropout.default draws random numbers"),
         (calls(lambda x: x.cumsum(1)[:, :4], 5), "rows", "aten.cumsum.default has no batched form"),
         (calls(lambda x: x[:, :4] * float(x.sum()), 5), "rows", "aten.item.default has no batched form"),
@@ -194,7 +232,7 @@ def test_the_pixels_of_an_image_have_classes_of_their_own() -> None:
         (calls(lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.int64))[:, :4], 5), "rows", "aten."),
         (calls(lambda x: x.mean(1).squeeze()[:, None].expand(6, 4), 5), "rows", "aten.squeeze.default"),
     ],
-)  # fmt: skip
+)
 def test_a_network_with_an_operator_that_has_no_batched_form_is_refused_by_its_name(
     make: Make, inputs: str, said: str
 ) -> None:

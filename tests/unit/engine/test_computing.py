@@ -30,9 +30,16 @@ from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 A, B = torch.ones(2, 3, 3), torch.ones(3, 3)
 CALLS: dict[str, tuple[Any, ...]] = {
     **{f"conv{n}d": (torch.ones(1, 1, *[3] * n), torch.ones(1, 1, *[1] * n)) for n in (1, 2, 3)},
-    "prelu": (B, torch.ones(1)), "linear": (B, B), "matmul": (B, B), "mm": (B, B), "bmm": (A, A), "addmm": (B, B, B),
-    "baddbmm": (A, A, A), "addbmm": (B, A, A), "scaled_dot_product_attention": (A, A, A),
-}  # fmt: skip
+    "prelu": (B, torch.ones(1)),
+    "linear": (B, B),
+    "matmul": (B, B),
+    "mm": (B, B),
+    "bmm": (A, A),
+    "addmm": (B, B, B),
+    "baddbmm": (A, A, A),
+    "addbmm": (B, A, A),
+    "scaled_dot_product_attention": (A, A, A),
+}
 CALLS |= {f"conv_transpose{n}d": CALLS[f"conv{n}d"] for n in (1, 2, 3)}
 
 

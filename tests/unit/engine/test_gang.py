@@ -26,11 +26,20 @@ from unifiednn_core.engine.submodel import SubModel
 ASKED: dict[str, dict[str, Any]] = {
     "slow": {"learning_rate": 0.001, "seed": 1},
     "momentum": {"learning_rate": 0.02, "seed": 2, "optimizer_args": {"momentum": 0.9, "weight_decay": 0.01}},
-    "adam": {"optimizer": "adam", "learning_rate": 0.003, "seed": 3,
-             "lr_scheduler": {"name": "step", "args": {"step_size": 1}}},
-    "clipped": {"optimizer": "rmsprop", "learning_rate": 0.004, "seed": 4, "gradient_clipping": {"norm": 0.1},
-                "warm_up": {"steps": 3}},
-}  # fmt: skip
+    "adam": {
+        "optimizer": "adam",
+        "learning_rate": 0.003,
+        "seed": 3,
+        "lr_scheduler": {"name": "step", "args": {"step_size": 1}},
+    },
+    "clipped": {
+        "optimizer": "rmsprop",
+        "learning_rate": 0.004,
+        "seed": 4,
+        "gradient_clipping": {"norm": 0.1},
+        "warm_up": {"steps": 3},
+    },
+}
 # The gradient of a bias before batch norm is rounding noise, which Adam scales up; only its mean follows it.
 NOISE = ("0.bias", "1.running_mean")
 
@@ -338,10 +347,14 @@ def test_the_steps_of_a_fast_gang_are_recorded_once_it_is_accepted() -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
-     {"momentum": 0.8, "dampening": 0.1}],
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+        {"momentum": 0.8, "dampening": 0.1},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_updates_of_sgd_with_several_learning_rates_are_a_few_launches(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

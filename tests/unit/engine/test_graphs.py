@@ -455,9 +455,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda_graphs.CudaRecorder]:
     monkeypatch.setattr(cuda_graphs, "_FAILED", [])
     monkeypatch.setattr(torch, "Generator", Generator)
     for name, value in {
-        "CUDAGraph": Graph, "default_generators": (Graph.default,), "graph_pool_handle": lambda: next(handles),
-        "synchronize": lambda device: None, "empty_cache": lambda: None,
-    }.items():  # fmt: skip
+        "CUDAGraph": Graph,
+        "default_generators": (Graph.default,),
+        "graph_pool_handle": lambda: next(handles),
+        "synchronize": lambda device: None,
+        "empty_cache": lambda: None,
+    }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     yield cuda_graphs.CudaRecorder(torch.device("cuda", 0))
 

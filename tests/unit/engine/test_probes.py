@@ -49,8 +49,11 @@ def test_probes_are_what_the_network_got_and_gave_in_evaluation(tmp_path: Path) 
     found.write(tmp_path / "probes", "of its weights")
     read = Probes.read(tmp_path / "probes")
     assert (read.outputs_sha256, read.kind, read.data, read.state_sha256) == (
-        found.outputs_sha256, KIND, "test", "of its weights",
-    )  # fmt: skip
+        found.outputs_sha256,
+        KIND,
+        "test",
+        "of its weights",
+    )
     assert all(
         torch.equal(a, b) for a, b in zip((*read.inputs, *read.outputs), (*found.inputs, *found.outputs), strict=True)
     )

@@ -59,10 +59,16 @@ def test_a_checkpoint_is_recognised(folder: Path) -> None:
     report = inspect_file(folder / "whole.safetensors", "shown.safetensors")
     assert (report.kind, report.format, report.findings) == ("checkpoint", "unifiednn-checkpoint", ())
     assert report.facts == {
-        "submodel": "lenet", "step": 9, "epoch": 2, "elements": 151, "weights_bytes": 604,
-        "optimizer": "adam", "lr_scheduler": "step", "torch": str(torch.__version__),
+        "submodel": "lenet",
+        "step": 9,
+        "epoch": 2,
+        "elements": 151,
+        "weights_bytes": 604,
+        "optimizer": "adam",
+        "lr_scheduler": "step",
+        "torch": str(torch.__version__),
         "kinds": [kinds.current_kind(torch.device("cpu"), torch.get_num_threads()).text],
-    }  # fmt: skip
+    }
     assert client.inspect(folder / "whole.safetensors", "shown.safetensors") == report
 
 
@@ -255,9 +261,14 @@ def test_everything_is_the_whole_checkpoint(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("filename", "seed"),
-    [("whole.safetensors", None), ("optimizer.safetensors", None), ("weights.safetensors", 6), ("weights.pt", 6),
-     ("cnn.pt2", 0)],
-)  # fmt: skip
+    [
+        ("whole.safetensors", None),
+        ("optimizer.safetensors", None),
+        ("weights.safetensors", 6),
+        ("weights.pt", 6),
+        ("cnn.pt2", 0),
+    ],
+)
 def test_weights_are_the_state_dict_of_the_network(filename: str, seed: int | None, folder: Path) -> None:
     found = initial_state(folder / filename, "weights")
     expected = trained().state["model"] if seed is None else kit.network("cnn", seed=seed).state_dict()

@@ -24,14 +24,32 @@ def parameters(name: str, args: dict[str, Any]) -> int:
 
 # Numbers of weights that torchvision's documentation gives.
 TORCHVISION = {
-    "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "resnet101": 44_549_160,
-    "resnet152": 60_192_808, "wide_resnet50_2": 68_883_240, "wide_resnet101_2": 126_886_696,
-    "resnext50_32x4d": 25_028_904, "resnext101_32x8d": 88_791_336, "resnext101_64x4d": 83_455_272,
-    "vgg11": 132_863_336, "vgg11_bn": 132_868_840, "vgg13": 133_047_848, "vgg13_bn": 133_053_736,
-    "vgg16": 138_357_544, "vgg16_bn": 138_365_992, "vgg19": 143_667_240, "vgg19_bn": 143_678_248,
-    "mobilenet_v2": 3_504_872, "mobilenet_v3_large": 5_483_032, "mobilenet_v3_small": 2_542_856,
-    "vit_b_16": 86_567_656, "vit_b_32": 88_224_232, "vit_l_16": 304_326_632, "vit_l_32": 306_535_400,
-}  # fmt: skip
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "wide_resnet50_2": 68_883_240,
+    "wide_resnet101_2": 126_886_696,
+    "resnext50_32x4d": 25_028_904,
+    "resnext101_32x8d": 88_791_336,
+    "resnext101_64x4d": 83_455_272,
+    "vgg11": 132_863_336,
+    "vgg11_bn": 132_868_840,
+    "vgg13": 133_047_848,
+    "vgg13_bn": 133_053_736,
+    "vgg16": 138_357_544,
+    "vgg16_bn": 138_365_992,
+    "vgg19": 143_667_240,
+    "vgg19_bn": 143_678_248,
+    "mobilenet_v2": 3_504_872,
+    "mobilenet_v3_large": 5_483_032,
+    "mobilenet_v3_small": 2_542_856,
+    "vit_b_16": 86_567_656,
+    "vit_b_32": 88_224_232,
+    "vit_l_16": 304_326_632,
+    "vit_l_32": 306_535_400,
+}
 
 
 @pytest.mark.parametrize(
@@ -70,20 +88,27 @@ LAYERS = {
     "vgg16": {"features.28.weight": (512, 512, 3, 3), "classifier.6.bias": (1000,), "classifier.0.bias": (4096,)},
     "vgg16_bn": {"features.40.weight": (512, 512, 3, 3), "features.41.running_mean": (512,)},
     "mobilenet_v2": {
-        "features.1.conv.0.0.weight": (32, 1, 3, 3), "features.2.conv.3.running_var": (24,),
-        "features.18.0.weight": (1280, 320, 1, 1), "classifier.1.weight": (1000, 1280),
+        "features.1.conv.0.0.weight": (32, 1, 3, 3),
+        "features.2.conv.3.running_var": (24,),
+        "features.18.0.weight": (1280, 320, 1, 1),
+        "classifier.1.weight": (1000, 1280),
     },
     "mobilenet_v3_small": {
-        "features.1.block.1.fc1.weight": (8, 16, 1, 1), "features.2.block.2.1.bias": (24,),
-        "classifier.0.weight": (1024, 576), "classifier.3.bias": (1000,),
+        "features.1.block.1.fc1.weight": (8, 16, 1, 1),
+        "features.2.block.2.1.bias": (24,),
+        "classifier.0.weight": (1024, 576),
+        "classifier.3.bias": (1000,),
     },
     "vit_b_16": {
-        "class_token": (1, 1, 768), "conv_proj.weight": (768, 3, 16, 16), "encoder.pos_embedding": (1, 197, 768),
+        "class_token": (1, 1, 768),
+        "conv_proj.weight": (768, 3, 16, 16),
+        "encoder.pos_embedding": (1, 197, 768),
         "encoder.layers.encoder_layer_11.self_attention.in_proj_weight": (2304, 768),
-        "encoder.layers.encoder_layer_0.mlp.3.weight": (768, 3072), "encoder.ln.bias": (768,),
+        "encoder.layers.encoder_layer_0.mlp.3.weight": (768, 3072),
+        "encoder.ln.bias": (768,),
         "heads.head.weight": (1000, 768),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)

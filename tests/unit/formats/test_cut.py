@@ -56,10 +56,14 @@ def images(samples: int = 6) -> Tensor:
 @pytest.mark.parametrize(
     ("kind", "at"),
     [
-        ("list", ["body"]), ("list", ["body.2"]), ("list", ["body.0", "head.2", "head.3"]),
-        ("graph", ["max_pool2d"]), ("graph", ["b1"]), ("graph", ["relu", "add"]),
+        ("list", ["body"]),
+        ("list", ["body.2"]),
+        ("list", ["body.0", "head.2", "head.3"]),
+        ("graph", ["max_pool2d"]),
+        ("graph", ["b1"]),
+        ("graph", ["relu", "add"]),
     ],
-)  # fmt: skip
+)
 def test_the_parts_do_what_the_whole_does(exported: Definition, kind: str, at: list[str], mode: bool) -> None:
     whole = exported.build() if kind == "graph" else nested()
     parts = segments(copy.deepcopy(whole), at)

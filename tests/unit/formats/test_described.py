@@ -19,30 +19,53 @@ from unifiednn_core.spec.run import ArchitectureSpec
 
 LINEAR = ["Linear", {"in_features": 4, "out_features": 3}]
 SMALL = {
-    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
-    "max_position_embeddings": 20, "num_labels": 3,
-}  # fmt: skip
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 20,
+    "num_labels": 3,
+}
 VIT = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "image_size": 8,
-    "patch_size": 4, "num_channels": 1, "num_labels": 3,
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "image_size": 8,
+    "patch_size": 4,
+    "num_channels": 1,
+    "num_labels": 3,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "albert": SMALL | {"embedding_size": 8},
     "bert": SMALL,
     "deit": VIT,
     "distilbert": {
-        "vocab_size": 50, "dim": 16, "hidden_dim": 24, "n_heads": 2, "n_layers": 2, "max_position_embeddings": 20,
+        "vocab_size": 50,
+        "dim": 16,
+        "hidden_dim": 24,
+        "n_heads": 2,
+        "n_layers": 2,
+        "max_position_embeddings": 20,
         "id2label": {"0": "a", "1": "b", "2": "c"},
     },
     "electra": SMALL | {"embedding_size": 8},
     "gpt2": {
-        "vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 20, "num_labels": 3,
-        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1,
+        "vocab_size": 50,
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "n_positions": 20,
+        "num_labels": 3,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 1,
     },
     "roberta": SMALL,
     "vit": VIT,
     "xlm-roberta": SMALL,
-}  # fmt: skip
+}
 
 
 def listed(layers: Any, **more: Any) -> dict[str, Any]:

@@ -345,8 +345,9 @@ def test_a_spec_confirms_and_its_check_shows_the_pairs(cifar: CifarResNet, tmp_p
     assert (refused.severity, refused.field) == ("error", "submodels.one.architecture")
     taken = checked(architecture=asked | {"names": "by_shape"})
     assert [(one.severity, one.title) for one in taken] == [
-        ("warning", "Several state dicts"), ("warning", "Other names of weights")
-    ]  # fmt: skip
+        ("warning", "Several state dicts"),
+        ("warning", "Other names of weights"),
+    ]
     assert {one.field for one in taken} == {"submodels.one.architecture"}
     start = {"file": "m.ckpt", "take": "weights", "entry": "ema"}
     plain = tmp_path / "plain.pt"
@@ -361,9 +362,13 @@ def test_a_plain_baseline_begins_with_the_same_weights(cifar: CifarResNet, tmp_p
     path = saved({"ema": cifar.state_dict(), "net": {}, "args": argparse.Namespace()}, tmp_path)
     asked = asking(RESNET, names="by_shape", entry="ema")
     job = job_in(
-        tmp_path, model=str(path), model_format="state_dict", architecture_source=str(registry.source_file("resnet")),
-        architecture_args=registry.arguments("resnet", SMALL), model_weights={"names": "by_shape", "entry": "ema"},
-    )  # fmt: skip
+        tmp_path,
+        model=str(path),
+        model_format="state_dict",
+        architecture_source=str(registry.source_file("resnet")),
+        architecture_args=registry.arguments("resnet", SMALL),
+        model_weights={"names": "by_shape", "entry": "ema"},
+    )
     assert begins_with(STATE_DICT.read(path, asked), dict(read_network(job, ["inputs", "targets"])[0].state_dict()))
 
 

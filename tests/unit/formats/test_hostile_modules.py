@@ -129,7 +129,8 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "flag for a number": (lambda: linear(in_features=True), "does not take"),
     "many layers of LSTM": (lambda: _changed(nn.LSTM(2, 2), num_layers=10**6), "num_layers"),
     "other attribute": (
-        lambda: _changed(nn.Conv2d(1, 1, 3, padding=1), _reversed_padding_repeated_twice=[9] * 4), "differs in"
+        lambda: _changed(nn.Conv2d(1, 1, 3, padding=1), _reversed_padding_repeated_twice=[9] * 4),
+        "differs in",
     ),
     "other mode": (lambda: _changed(nn.LSTM(2, 2), mode="GRU"), "differs in"),
     "other layer inside": (other_layer_in_encoder, "differs in"),
@@ -143,7 +144,7 @@ OBJECTS: dict[str, tuple[Callable[[], Any], str]] = {
     "no forward": (lambda: nn.ModuleList([nn.Linear(2, 2)]), "computes nothing"),
     "parts that are no parts": (lambda: linear(_modules=[1]), "have no names"),
     "name of a child": (lambda: linear(_modules={"a": 3}), "layer"),
-}  # fmt: skip
+}
 
 
 def _giant() -> nn.Module:

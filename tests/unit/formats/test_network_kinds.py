@@ -43,21 +43,24 @@ REFUSED: dict[str, tuple[nn.Module, Tensor, str, str]] = {
     "several outputs": (nn.LSTM(4, 3, batch_first=True), images().squeeze(1), "model", "several outputs"),
     "several inputs": (nn.MultiheadAttention(4, 2, batch_first=True), images().squeeze(1), "model", "several inputs"),
     "fixed batch": (
-        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (8, 16)), nn.Linear(16, 3)), images(), "train_data",
+        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (8, 16)), nn.Linear(16, 3)),
+        images(),
+        "train_data",
         r"\[4, 1, 4, 4\]",
     ),
     "batch melted": (
-        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 8)), nn.Linear(8, 3)), images(), "model", "one row"
+        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 8)), nn.Linear(8, 3)),
+        images(),
+        "model",
+        "one row",
     ),
     "batch of one": (classifier(nn.BatchNorm1d(16)), images(17), "hyperparameters.batch_size", "one sample"),
     "no weights": (nn.Sequential(nn.Flatten(), nn.ReLU()), images(), "model", "no trainable weight"),
     "frozen weights": (classifier().requires_grad_(False), images(), "model", "no trainable weight"),
-    "foreign token": (
-        nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(8, 3)), TOKENS, "train_data", "take"
-    ),
+    "foreign token": (nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(8, 3)), TOKENS, "train_data", "take"),
     "numbers for tokens": (nn.Sequential(nn.Embedding(9, 4)), images(), "train_data", "does not take"),
     "bytes for numbers": (classifier(), (images() * 9).to(torch.uint8), "scale", "uint8"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

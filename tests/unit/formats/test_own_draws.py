@@ -94,10 +94,20 @@ class Everything(nn.Module):
 def layers(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Dropout(0.3), nn.Conv2d(1, 4, 3), nn.RReLU(inplace=True), nn.Dropout2d(0.4), nn.MaxPool2d(2), nn.RReLU(),
-        nn.Dropout2d(0.2, inplace=True), nn.Flatten(), nn.Dropout(1.0), nn.Linear(36, 9), nn.Dropout(0.5, inplace=True),
-        nn.Dropout(0.0), nn.Linear(9, kit.CLASSES),
-    )  # fmt: skip
+        nn.Dropout(0.3),
+        nn.Conv2d(1, 4, 3),
+        nn.RReLU(inplace=True),
+        nn.Dropout2d(0.4),
+        nn.MaxPool2d(2),
+        nn.RReLU(),
+        nn.Dropout2d(0.2, inplace=True),
+        nn.Flatten(),
+        nn.Dropout(1.0),
+        nn.Linear(36, 9),
+        nn.Dropout(0.5, inplace=True),
+        nn.Dropout(0.0),
+        nn.Linear(9, kit.CLASSES),
+    )
 
 
 @pytest.fixture(scope="module")

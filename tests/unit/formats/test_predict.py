@@ -45,9 +45,13 @@ def test_pictures_and_arrays_of_one_sample_or_several_get_the_same_answer(run: C
     save_file({"inputs": torch.tensor(PIXELS)}, "a.safetensors")
     found = json.loads(run("a.png", "a.npy", "a.npz", "a.pt", "a.safetensors", "--json")[0])
     assert [(row["file"], row.get("sample"), row["class"]) for row in found] == [
-        ("a.png", None, "eel"), ("a.npy", None, "eel"), ("a.npz", 0, "eel"), ("a.npz", 1, "cat"), ("a.pt", None, "eel"),
+        ("a.png", None, "eel"),
+        ("a.npy", None, "eel"),
+        ("a.npz", 0, "eel"),
+        ("a.npz", 1, "cat"),
+        ("a.pt", None, "eel"),
         ("a.safetensors", None, "eel"),
-    ]  # fmt: skip
+    ]
     assert found[0]["outputs"] == [7.5, 23.5, 39.5] and found[3]["class_number"] == 0
     assert run("a.npz")[0] == "a.npz[0]: eel\na.npz[1]: cat\n"
     assert run("a.png", names=())[0] == "a.png: 2\n"

@@ -66,8 +66,10 @@ def test_every_weight_that_does_not_fit_is_named(tmp_path: Path) -> None:
         STATE_DICT.read(save(STATE_DICT, given, tmp_path), LENET)
     text = str(caught.value)
     assert {finding.title for finding in caught.value.findings} == {
-        "Weights missing", "Weights unknown", "Weights differ"
-    }  # fmt: skip
+        "Weights missing",
+        "Weights unknown",
+        "Weights differ",
+    }
     assert all(f"'{key}'" in text for key in (first, second, third, "surplus"))
 
 

@@ -123,8 +123,9 @@ def test_the_graph_of_evaluation_is_checked_as_that_of_training(
 def other_weight(document: Any) -> None:
     table = document["config"]
     table["norm1.weight"]["path_name"], table["norm2.weight"]["path_name"] = (
-        table["norm2.weight"]["path_name"], table["norm1.weight"]["path_name"],
-    )  # fmt: skip
+        table["norm2.weight"]["path_name"],
+        table["norm1.weight"]["path_name"],
+    )
 
 
 def other_buffer(document: Any) -> None:
@@ -185,9 +186,13 @@ def test_samples_of_a_call_in_evaluation_are_never_opened_nor_passed_on(good: Pa
 
 def keyword_that_is_code(document: Any) -> None:
     call = document["graph_module"]["module_call_graph"][0]["signature"]
-    call["in_spec"] = call["in_spec"].replace('"context": "[]"', r'"context": "[\"x\\nimport os\"]"').replace(
-        '"children_spec": []}]}]', '"children_spec": [{"type": null, "context": null, "children_spec": []}]}]}]'
-    )  # fmt: skip
+    call["in_spec"] = (
+        call["in_spec"]
+        .replace('"context": "[]"', r'"context": "[\"x\\nimport os\"]"')
+        .replace(
+            '"children_spec": []}]}]', '"children_spec": [{"type": null, "context": null, "children_spec": []}]}]}]'
+        )
+    )
 
 
 def output_that_is_code(document: Any) -> None:

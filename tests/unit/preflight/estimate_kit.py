@@ -41,8 +41,11 @@ def need(
 
 
 def part(name: str = "a", **given: Any) -> Part:
-    of_part = {key: given.pop(key) for key in ("priority", "parameters", "epochs", "steps_per_epoch", "measured_bytes")
-               if key in given}  # fmt: skip
+    of_part = {
+        key: given.pop(key)
+        for key in ("priority", "parameters", "epochs", "steps_per_epoch", "measured_bytes")
+        if key in given
+    }
     return Part(name=name, need=need(**given), **{"epochs": 3, "steps_per_epoch": 10, **of_part})
 
 

@@ -79,9 +79,12 @@ def test_what_is_predicted_is_what_is_counted() -> None:
     plain = counted()
     assert need().transient_bytes == pytest.approx(plain, rel=0.05)
     for asked in (
-        {"name": "checkpointing"}, {"name": "offload"}, {"name": "offload", "budget_mib": 0.4 * plain / MIB},
-        {"name": "offload", "budget_mib": 0.7 * plain / MIB}, {"name": "offload", "budget_mib": 2 * plain / MIB},
-    ):  # fmt: skip
+        {"name": "checkpointing"},
+        {"name": "offload"},
+        {"name": "offload", "budget_mib": 0.4 * plain / MIB},
+        {"name": "offload", "budget_mib": 0.7 * plain / MIB},
+        {"name": "offload", "budget_mib": 2 * plain / MIB},
+    ):
         predicted, real = need(asked).transient_bytes, counted(asked)
         assert predicted == pytest.approx(real, rel=0.15), asked
         assert predicted > 0.9 * plain or real < 0.8 * plain
@@ -120,9 +123,18 @@ def test_virtual_nodes_that_fit_themselves_keep_the_budget(tight: MemoryNeed) ->
     trial, _ = tried(asked, "virtual_nodes")
     assert findings(trial, tight) == []
     known = SubModelReport(
-        name="one", format="kit", parameters=1, weights_bytes=1, input_shape=(3, 32, 32), samples=SAMPLES,
-        test_samples=None, classes=10, steps_per_epoch=1, memory=tight, least_part=1,
-    )  # fmt: skip
+        name="one",
+        format="kit",
+        parameters=1,
+        weights_bytes=1,
+        input_shape=(3, 32, 32),
+        samples=SAMPLES,
+        test_samples=None,
+        classes=10,
+        steps_per_epoch=1,
+        memory=tight,
+        least_part=1,
+    )
     spec = RunSpec.model_validate({"name": "run", "submodels": [trial.spec.model_dump(mode="json")], "device": "cuda"})
     found = fixed(spec, CheckReport(findings=(), submodels={"one": known}, files={}), lambda *_: {"one"})
     nodes = found.submodels["one"].nodes

@@ -92,10 +92,17 @@ def test_a_good_spec_has_no_finding_and_says_what_would_be_trained(folder: Path,
     assert report.submodels["one"].model_dump(
         exclude={"memory", "seconds_per_step", "evaluation_share"}, exclude_defaults=True
     ) == {
-        "name": "one", "format": "pt2", "parameters": 151, "weights_bytes": 604, "input_shape": (1, 8, 8),
-        "samples": 25, "test_samples": 25, "classes": 3, "steps_per_epoch": 4,
+        "name": "one",
+        "format": "pt2",
+        "parameters": 151,
+        "weights_bytes": 604,
+        "input_shape": (1, 8, 8),
+        "samples": 25,
+        "test_samples": 25,
+        "classes": 3,
+        "steps_per_epoch": 4,
         "operators": ("conv2d", "relu", "max_pool2d", "flatten", "dropout", "linear"),
-    }  # fmt: skip
+    }
     assert 0 < (report.submodels["one"].seconds_per_step or 0) < 10
     assert 0 < report.submodels["one"].evaluation_share < 1
     assert report.files.keys() == {"cnn.pt2", "train.pt"}
@@ -224,8 +231,10 @@ def test_mistakes_of_all_submodels_are_found_at_once(folder: Path, home: Home) -
     wrong_labels = asked(name="c", train_data="many_labels.pt")
     report = checked(folder, home, wrong_files, asked(name="b"), wrong_labels)
     assert [finding.field for finding in report.findings] == [
-        "submodels.a.model", "submodels.a.train_data", "submodels.c.train_data"
-    ]  # fmt: skip
+        "submodels.a.model",
+        "submodels.a.train_data",
+        "submodels.c.train_data",
+    ]
     assert report.submodels.keys() == {"b", "c"}
 
 

@@ -124,7 +124,11 @@ OUT, LABELS = "Inputs out of range", "Labels outside the classes"
 JOBS = {
     "masks that are flipped": Job(lambda: nn.Conv2d(3, 4, 1), IMAGES, 255, LABELS, {"transforms": [MASKS]}),
     "the border of masks": Job(
-        lambda: nn.Conv2d(3, 4, 1), IMAGES, None, LABELS, {"transforms": [CROP]},
+        lambda: nn.Conv2d(3, 4, 1),
+        IMAGES,
+        None,
+        LABELS,
+        {"transforms": [CROP]},
         worse={"transforms": [{**CROP, "mask_fill": 4}], "hyperparameters": {"batch_size": 1}},
     ),
     "random ids": Job(Words, IDS, None, OUT, masking(vocabulary=50), worse=masking(vocabulary=51, p=0.2, random=0.01)),
@@ -133,16 +137,18 @@ JOBS = {
     "ids of a language model": Job(lambda: Words(9), IDS, 30, LABELS, {"targets": "next"}),
     "labels of a loss inside": Job(OwnLoss, ROWS, 9, "Targets out of range", own(), inputs=("inputs", "targets")),
     "negative labels": Job(
-        OwnLoss, replace(ROWS, targets=torch.where(torch.arange(SAMPLES) == 15, -100, torch.arange(SAMPLES) % 4)), -5,
-        "Targets out of range", own(), inputs=("inputs", "targets"),
+        OwnLoss,
+        replace(ROWS, targets=torch.where(torch.arange(SAMPLES) == 15, -100, torch.arange(SAMPLES) % 4)),
+        -5,
+        "Targets out of range",
+        own(),
+        inputs=("inputs", "targets"),
     ),
     "ids of a loss inside": Job(
         OwnWords, IDS, 30, "Targets out of range", {**own(), "targets": "next"}, inputs=("targets", "inputs")
     ),
-    "auxiliary scores": Job(
-        Two, ROWS, 4, LABELS, {"auxiliary": {"aux": 0.3}}, outputs=("main", "aux")
-    ),
-}  # fmt: skip
+    "auxiliary scores": Job(Two, ROWS, 4, LABELS, {"auxiliary": {"aux": 0.3}}, outputs=("main", "aux")),
+}
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -78,9 +78,10 @@ def test_the_fewest_that_fit_are_chosen_and_written_into_the_spec(less: int) -> 
     assert (peak(asked, report) <= most) == (titles(asked, report) == [])
     if count > 1:
         half = kit.spec(
-            names=["large"], memory_limit_bytes=most,
+            names=["large"],
+            memory_limit_bytes=most,
             hyperparameters={"large": {"techniques": [{"name": "virtual_nodes", "nodes": count // 2}]}},
-        )  # fmt: skip
+        )
         memory = report.submodels["large"].memory
         assert memory is not None
         fewer = report.submodels["large"].model_copy(update={"memory": memory.cut((1,) * (count // 2))})

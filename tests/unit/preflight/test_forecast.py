@@ -44,9 +44,17 @@ def report(asked: RunSpec, *, known: bool = True) -> CheckReport:
     def facts(name: str, batch: int, split: int) -> SubModelReport:
         memory = need(batch=batch, split=split, weights=WEIGHTS[name], optimizer=2 * WEIGHTS[name])
         return SubModelReport(
-            name=name, format="pt2", parameters=WEIGHTS[name], weights_bytes=1, input_shape=(1, 8, 8), samples=100,
-            test_samples=None, classes=10, steps_per_epoch=4, memory=memory if known else None,
-        )  # fmt: skip
+            name=name,
+            format="pt2",
+            parameters=WEIGHTS[name],
+            weights_bytes=1,
+            input_shape=(1, 8, 8),
+            samples=100,
+            test_samples=None,
+            classes=10,
+            steps_per_epoch=4,
+            memory=memory if known else None,
+        )
 
     def file(name: str) -> ResolvedFile:
         return ResolvedFile(path=Path(name), sha256=name, size_bytes=1, filename=name)
@@ -129,16 +137,19 @@ def test_a_baseline_is_refused_for_the_memory_of_steps_without_techniques(store:
     asked = spec(names=["large"])
     facts = report(asked)
     plain = need(batch=320, weights=WEIGHTS["large"], optimizer=2 * WEIGHTS["large"])
-    without = {"large": facts.submodels["large"].model_copy(
-        update={"without_techniques": WithoutTechniques(memory=plain, without_one={})}
-    )}  # fmt: skip
+    without = {
+        "large": facts.submodels["large"].model_copy(
+            update={"without_techniques": WithoutTechniques(memory=plain, without_one={})}
+        )
+    }
     known = facts.model_copy(update={"submodels": without})
     enough = found(store, asked).prediction.peak_bytes + 60 * MIB
     limited = asked.model_copy(update={"memory_limit_bytes": enough})
     told = {mode: forecast(limited, known, store.measured, mode=mode) for mode in ("hybrid", "sequential")}
     assert {mode: one is not None and bool(one.findings) for mode, one in told.items()} == {
-        "hybrid": False, "sequential": True,
-    }  # fmt: skip
+        "hybrid": False,
+        "sequential": True,
+    }
 
 
 def test_company_is_predicted_and_never_needs_more_than_the_limit(store: Store) -> None:
@@ -213,10 +224,14 @@ def test_measurements_are_remembered_by_graph_batch_optimizer_device_and_version
     others = [
         spec(hyperparameters={"small": change})
         for change in (
-            {"batch_size": 16}, {"batch_split": 2}, {"optimizer": "adam"}, {"criterion": "nll"},
-            {"ema": {"decay": 0.5}}, {"parameter_groups": [{"names": "*", "frozen": True}]},
+            {"batch_size": 16},
+            {"batch_split": 2},
+            {"optimizer": "adam"},
+            {"criterion": "nll"},
+            {"ema": {"decay": 0.5}},
+            {"parameter_groups": [{"names": "*", "frozen": True}]},
         )
-    ]  # fmt: skip
+    ]
     keys = {memory_key(other, other.submodels[0], report(other)) for other in others}
     assert len(keys | {key}) == 7
     epochs = spec(hyperparameters={"small": {"epochs": 9, "learning_rate": 0.5, "seed": 3}})

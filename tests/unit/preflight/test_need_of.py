@@ -37,9 +37,13 @@ def test_it_counts_what_taking_turns_needs_once_all_have_started(
 ) -> None:
     long = [part.model_copy(update={"epochs": 3}) for part in parts]
     turns = predict(
-        long, policy_named("round_robin", {}), device_type=device[0], allocator=device[1], context_bytes=CONTEXT,
+        long,
+        policy_named("round_robin", {}),
+        device_type=device[0],
+        allocator=device[1],
+        context_bytes=CONTEXT,
         lanes=lanes,
-    )  # fmt: skip
+    )
     assert bound(long, device, lanes) == turns.peak_bytes
 
 
@@ -50,8 +54,10 @@ def test_a_common_data_set_counts_once() -> None:
         needs = [need_of(part, "cuda") for part in parts]
         data = {sha256: size for need in needs for sha256, size in need.data.items()}
         apart = sum(sum(need.data.values()) for need in needs)
-        without = [need_of(part.model_copy(update={"need": part.need.model_copy(update={"data": {}})}), "cuda")
-                   for part in parts]  # fmt: skip
+        without = [
+            need_of(part.model_copy(update={"need": part.need.model_copy(update={"data": {}})}), "cuda")
+            for part in parts
+        ]
         assert hybrid_bytes(needs, 0) - hybrid_bytes(without, 0) == sum(data.values()) <= apart
 
     check()

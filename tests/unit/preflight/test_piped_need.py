@@ -39,9 +39,14 @@ def need_of(made: list[nn.Module], inputs: Tensor) -> MemoryNeed:
     step_bytes = peak_bytes([nn.Sequential(*made)], [inputs, inputs])
     transient_bytes = max(0, step_bytes - 4 * weights_bytes) + inputs.numel() * inputs.itemsize
     return MemoryNeed(
-        weights_bytes=weights_bytes, gradients_bytes=weights_bytes, optimizer_bytes=2 * weights_bytes,
-        transient_bytes=transient_bytes, data={}, batch_size=BATCH, whole={BATCH: transient_bytes},
-    )  # fmt: skip
+        weights_bytes=weights_bytes,
+        gradients_bytes=weights_bytes,
+        optimizer_bytes=2 * weights_bytes,
+        transient_bytes=transient_bytes,
+        data={},
+        batch_size=BATCH,
+        whole={BATCH: transient_bytes},
+    )
 
 
 def total(need: MemoryNeed) -> int:
@@ -61,8 +66,16 @@ def test_versions_and_batches_under_way_are_in_the_forecast() -> None:
 
 
 def test_only_the_arm_of_pipedream_is_forecast_so() -> None:
-    need = MemoryNeed(weights_bytes=5, gradients_bytes=5, optimizer_bytes=0, transient_bytes=40, data={"d": 3},
-                      batch_size=1, whole={1: 7}, evaluation={1: 40})  # fmt: skip
+    need = MemoryNeed(
+        weights_bytes=5,
+        gradients_bytes=5,
+        optimizer_bytes=0,
+        transient_bytes=40,
+        data={"d": 3},
+        batch_size=1,
+        whole={1: 7},
+        evaluation={1: 40},
+    )
     peak = partial(baseline_bytes, [Part(name="a", need=need, measured_bytes=9)], device_type="cuda", context_bytes=100)
     assert peak("concurrent-pipedream") > peak("concurrent") == peak("concurrent-techniques")
     assert (piped(need).weights_bytes, piped(need).transient_bytes) == (20, 40)

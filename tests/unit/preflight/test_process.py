@@ -43,9 +43,13 @@ def spec(**changes: Any) -> RunSpec:
 
 @pytest.mark.parametrize(
     ("filename", "kind", "fact"),
-    [("cnn.pt2", "model", "operators"), ("data.pt", "data", "samples"), ("weights.pt", "weights", "tensors"),
-     ("garbage.pt2", "unknown", None)],
-)  # fmt: skip
+    [
+        ("cnn.pt2", "model", "operators"),
+        ("data.pt", "data", "samples"),
+        ("weights.pt", "weights", "tensors"),
+        ("garbage.pt2", "unknown", None),
+    ],
+)
 def test_a_file_is_recognised_by_its_bytes(filename: str, kind: str, fact: str | None, folder: Path) -> None:
     report = client.inspect(folder / filename, "shown.bin")
     assert report.kind == kind
@@ -114,8 +118,14 @@ pid = client.template.pid
 print(pid, "SECRET" in Path(f"/proc/{{pid}}/environ").read_text(), flush=True)
 os._exit(0)
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={**os.environ, "SECRET_TOKEN": "do not tell"},
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "SECRET_TOKEN": "do not tell"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     pid, told = done.stdout.split()
     assert told == "False"
     with suppress(psutil.NoSuchProcess):
@@ -162,6 +172,12 @@ try:
 except OSError:
     print("refused")
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd="/tmp", env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd="/tmp",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "refused\n"

@@ -251,5 +251,6 @@ def test_names_of_hosts() -> None:
         with pytest.raises(BadInput):
             host_named(given)
     assert differences({"torch": "2.13"}, {"torch": "2.12", "python": "3.11"}) == (
-        "python is missing, and 3.11 on the server.", "torch is 2.13, and 2.12 on the server.",
-    )  # fmt: skip
+        "python is missing, and 3.11 on the server.",
+        "torch is 2.13, and 2.12 on the server.",
+    )

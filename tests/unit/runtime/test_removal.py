@@ -57,10 +57,28 @@ class House:
 
     def submit(self, run_id: str, number: int, person: str) -> None:
         part = {"name": "a", "model": f"sha256:{sha(number)}", "train_data": f"sha256:{sha(number)}"}
-        run = RunRow(id=run_id, name=run_id, submitter=person, state="queued", device="cpu", threads=1,
-                     spec={"submodels": [part]}, created_at_s=0.0)  # fmt: skip
-        row = SubModelRow(run_id=run_id, name="a", owner=person, arrival=0, state="queued", priority=0,
-                          model_format="pt2", parameters=1, epochs=1, steps_total=10)  # fmt: skip
+        run = RunRow(
+            id=run_id,
+            name=run_id,
+            submitter=person,
+            state="queued",
+            device="cpu",
+            threads=1,
+            spec={"submodels": [part]},
+            created_at_s=0.0,
+        )
+        row = SubModelRow(
+            run_id=run_id,
+            name="a",
+            owner=person,
+            arrival=0,
+            state="queued",
+            priority=0,
+            model_format="pt2",
+            parameters=1,
+            epochs=1,
+            steps_total=10,
+        )
         self.store.runs.add((run, [row]))
         self.store.telemetry.write(run_id, TelemetryRows(memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 1}]))
         for folder in ("models", "checkpoints/a"):
@@ -99,10 +117,13 @@ def attempt(call, *given, **named) -> bool:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("import", "submit", "end", "delete run", "delete file", "delete for all")),
-        st.sampled_from(FILES), st.sampled_from(RUNS), st.sampled_from(PEOPLE), st.integers(0, 2),
+        st.sampled_from(FILES),
+        st.sampled_from(RUNS),
+        st.sampled_from(PEOPLE),
+        st.integers(0, 2),
     ),
     max_size=24,
-)  # fmt: skip
+)
 
 
 @given(steps=STEPS)

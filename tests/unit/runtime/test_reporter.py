@@ -55,9 +55,14 @@ def store(home: Home, clock: SimulatedClock) -> Store:
 
 
 def reporter(
-    store: Store, home: Home, clock: SimulatedClock, *, steps_total: int = 10, porter: Porter | None = None,
+    store: Store,
+    home: Home,
+    clock: SimulatedClock,
+    *,
+    steps_total: int = 10,
+    porter: Porter | None = None,
     **gauged: float,
-) -> Reporter:  # fmt: skip
+) -> Reporter:
     """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
     gauge = WorkerGauge(CPU, clock, earlier=gauged) if gauged else None
     hybrid, members = store.hybrids.get("r")
@@ -298,9 +303,13 @@ class Direct(Porter):
 
 
 def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
-    store: Store, home: Home, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    store: Store,
+    home: Home,
+    clock: SimulatedClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     full_disk: threading.Event,
-) -> None:  # fmt: skip
+) -> None:
     full_disk.set()
     (tmp_path / "shared").mkdir()
     monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))

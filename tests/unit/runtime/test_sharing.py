@@ -27,8 +27,18 @@ def supervisor(store: Store, clock: SimulatedClock, launcher: Launcher) -> Super
 
 
 def joined(name: str, owner: str) -> SubModelRow:
-    return SubModelRow(run_id="r", name=name, owner=owner, arrival=9, state="queued", priority=0, model_format="pt2",
-                       parameters=1, epochs=1, steps_total=10)  # fmt: skip
+    return SubModelRow(
+        run_id="r",
+        name=name,
+        owner=owner,
+        arrival=9,
+        state="queued",
+        priority=0,
+        model_format="pt2",
+        parameters=1,
+        epochs=1,
+        steps_total=10,
+    )
 
 
 def add(store: Store, owner: str) -> None:

@@ -22,10 +22,14 @@ from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 
 MACHINE = (
-    *(Device(name=f"cuda:{at}", type="cuda", host="h", index=at, kind="H200", total_bytes=None, threads=1, uuid=str(at))
-      for at in range(2)),
+    *(
+        Device(
+            name=f"cuda:{at}", type="cuda", host="h", index=at, kind="H200", total_bytes=None, threads=1, uuid=str(at)
+        )
+        for at in range(2)
+    ),
     Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 1 thread", total_bytes=None, threads=1),
-)  # fmt: skip
+)
 
 
 def unlimited(device: str) -> Budget:

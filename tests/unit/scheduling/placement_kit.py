@@ -31,26 +31,42 @@ DATA = {"x": {"x": 10}, "y": {"y": 200}, "z": {"y": 200, "z": 500}}
 
 
 def device(name: str, **given: object) -> DeviceView:
-    plain = {"name": name, "type": "cuda", "kind": "H200", "total_bytes": 8 * GIB, "free_bytes": 8 * GIB,
-             "context_bytes": GIB // 2}  # fmt: skip
+    plain = {
+        "name": name,
+        "type": "cuda",
+        "kind": "H200",
+        "total_bytes": 8 * GIB,
+        "free_bytes": 8 * GIB,
+        "context_bytes": GIB // 2,
+    }
     return DeviceView(**{**plain, **given})  # type: ignore[arg-type]
 
 
 def need(kept_mib: int, working_mib: int, data: Mapping[str, int] | None = None) -> Need:
     """Half of the working memory is what the allocator keeps; as much as is kept is copied for a checkpoint."""
     return Need(
-        kept_bytes=kept_mib * MIB, working_bytes=working_mib * MIB, copies_bytes=kept_mib * MIB,
-        slack_bytes=working_mib * MIB // 2, company_bytes=working_mib * MIB,
+        kept_bytes=kept_mib * MIB,
+        working_bytes=working_mib * MIB,
+        copies_bytes=kept_mib * MIB,
+        slack_bytes=working_mib * MIB // 2,
+        company_bytes=working_mib * MIB,
         data={name: size * MIB for name, size in (data or {}).items()},
-    )  # fmt: skip
+    )
 
 
 def entry(place: int, there: Sequence[DeviceView], **given: object) -> Waiting:
     plain = {
-        "keys": (f"s{place}zz/netzz",), "run_id": f"s{place}zz", "submitted_at_s": 0.0, "arrival": place,
-        "asked": "auto", "devices": frozenset(one.name for one in there), "private": False,
-        "people": ("ann-zz",), "need": need(100, 100), "left_s": 10.0,
-    }  # fmt: skip
+        "keys": (f"s{place}zz/netzz",),
+        "run_id": f"s{place}zz",
+        "submitted_at_s": 0.0,
+        "arrival": place,
+        "asked": "auto",
+        "devices": frozenset(one.name for one in there),
+        "private": False,
+        "people": ("ann-zz",),
+        "need": need(100, 100),
+        "left_s": 10.0,
+    }
     return Waiting(**{**plain, **given})  # type: ignore[arg-type]
 
 
@@ -59,16 +75,26 @@ def devices_of(chance: random.Random, count: int) -> tuple[DeviceView, ...]:
     if chance.random() < 0.3:
         total = chance.randint(4, 12) * GIB
         return tuple(
-            device(f"cpu:{at}" if at else "cpu", type="cpu", kind="AVX2", pool="host", total_bytes=total // count,
-                   free_bytes=int(total * chance.uniform(0.6, 1)))
+            device(
+                f"cpu:{at}" if at else "cpu",
+                type="cpu",
+                kind="AVX2",
+                pool="host",
+                total_bytes=total // count,
+                free_bytes=int(total * chance.uniform(0.6, 1)),
+            )
             for at in range(count)
-        )  # fmt: skip
+        )
     totals = [chance.randint(4, 12) * GIB for _ in range(count)]
     return tuple(
-        device(f"cuda:{at}", kind=chance.choice(KINDS), total_bytes=totals[at],
-               free_bytes=int(totals[at] * chance.choice([1, 1, 1, 0.95])))
+        device(
+            f"cuda:{at}",
+            kind=chance.choice(KINDS),
+            total_bytes=totals[at],
+            free_bytes=int(totals[at] * chance.choice([1, 1, 1, 0.95])),
+        )
         for at in range(count)
-    )  # fmt: skip
+    )
 
 
 def asked_of(chance: random.Random, devices: Sequence[DeviceView]) -> tuple[str, frozenset[str]]:
@@ -85,14 +111,20 @@ def entry_of(chance: random.Random, place: int, devices: Sequence[DeviceView], *
     unknown = not known and chance.random() < 0.2
     own = need(chance.randint(50, 2000), chance.randint(50, 2000), DATA[chance.choice("xyz")])
     return entry(
-        place, devices, keys=keys, asked=asked, devices=names, private=private,
+        place,
+        devices,
+        keys=keys,
+        asked=asked,
+        devices=names,
+        private=private,
         people=tuple(chance.sample(PEOPLE, 1 if chance.random() < 0.95 else 2)),
         need=None if private or unknown else own,
         peak_bytes=chance.randint(1, 6) * GIB if private and not unknown else None,
-        threads=chance.choice([None, None, 1, 2]), profile=chance.choice(["exact", "exact", "exact", "fast"]),
+        threads=chance.choice([None, None, 1, 2]),
+        profile=chance.choice(["exact", "exact", "exact", "fast"]),
         left_s=None if not known and chance.random() < 0.2 else float(chance.randint(1, 100)),
         submitted_at_s=float(chance.choice([0, 0, place, 3 * place])),
-    )  # fmt: skip
+    )
 
 
 def hybrid_of(
@@ -102,17 +134,26 @@ def hybrid_of(
     person = chance.choice(PEOPLE)
     members = tuple(
         Placed(
-            key=f"h{on.name}zz/netzz{at}", run_id=f"h{on.name}zz", people=(person,), need=need(200, 200),
-            devices=frozenset(one.name for one in devices if one.kind == on.kind), left_s=float(chance.randint(1, 100)),
+            key=f"h{on.name}zz/netzz{at}",
+            run_id=f"h{on.name}zz",
+            people=(person,),
+            need=need(200, 200),
+            devices=frozenset(one.name for one in devices if one.kind == on.kind),
+            left_s=float(chance.randint(1, 100)),
             moved_at_s=chance.choice([None, 0.0, -1000.0]),
         )
         for at in range(chance.randint(1, 3))
-    )  # fmt: skip
+    )
     return HybridView(
-        id=f"h{on.name}", device=on.name, private=False, accepts=mode == "pooled", profile="exact",
+        id=f"h{on.name}",
+        device=on.name,
+        private=False,
+        accepts=mode == "pooled",
+        profile="exact",
         threads=2 if on.type == "cuda" else 1,  # another number than the device gives: there it parts nobody
-        members=members, used_bytes=chance.choice([None, 300 * MIB]),
-    )  # fmt: skip
+        members=members,
+        used_bytes=chance.choice([None, 300 * MIB]),
+    )
 
 
 def view_of(chance: random.Random, *, most: int = 8, known: bool = True, **given: object) -> FleetView:
@@ -132,10 +173,17 @@ def view_of(chance: random.Random, *, most: int = 8, known: bool = True, **given
     )
     waiting = tuple(entry_of(chance, place, devices, known=known) for place in range(chance.randint(1, most)))
     plain = {
-        "now_s": 30.0, "devices": devices, "hybrids": hybrids, "waiting": waiting, "rule": chance.choice(RULES),
-        "mode": mode, "gather_s": float(chance.randint(1, 60)), "gather_n": chance.randint(1, 4),
-        "lanes": chance.choice([1, 1, 3]), "move_cost_s": 1.0,
-    }  # fmt: skip
+        "now_s": 30.0,
+        "devices": devices,
+        "hybrids": hybrids,
+        "waiting": waiting,
+        "rule": chance.choice(RULES),
+        "mode": mode,
+        "gather_s": float(chance.randint(1, 60)),
+        "gather_n": chance.randint(1, 4),
+        "lanes": chance.choice([1, 1, 3]),
+        "move_cost_s": 1.0,
+    }
     return FleetView(**{**plain, **given})  # type: ignore[arg-type]
 
 
@@ -185,8 +233,12 @@ def check_plan(view: FleetView, plan: Plan) -> None:
             assert alone
         needs = [one.need for one in (*residents, *members)]
         if all(one is not None for one in needs):
-            size = peak([one for one in needs if one is not None], on.context_bytes, 1 if alone else view.lanes,
-                        view.company_share)  # fmt: skip
+            size = peak(
+                [one for one in needs if one is not None],
+                on.context_bytes,
+                1 if alone else view.lanes,
+                view.company_share,
+            )
         else:
             assert alone  # of unknown memory, or private
             size = members[0].peak_bytes or 0

@@ -23,9 +23,15 @@ def fleet(devices: tuple[DeviceView, ...], *waiting: Waiting, hybrids: tuple[Hyb
 def holding(*names: str, left_s: float = 10.0) -> HybridView:
     member = Placed(key=f"{names[0]}/x", run_id=names[0], devices=frozenset(names), left_s=left_s)
     return HybridView(
-        id=f"h{names[0]}", device=names[0], also=names[1:], private=True, threads=1, profile="exact",
-        members=(member,), peak_bytes=GIB,
-    )  # fmt: skip
+        id=f"h{names[0]}",
+        device=names[0],
+        also=names[1:],
+        private=True,
+        threads=1,
+        profile="exact",
+        members=(member,),
+        peak_bytes=GIB,
+    )
 
 
 def test_a_run_takes_as_many_devices_as_it_claims_and_no_other_starts_there() -> None:
@@ -79,9 +85,10 @@ def test_no_device_is_given_twice(seed: int) -> None:
     view = view_of(chance)
     claiming = [
         replace(one, private=True, claims=chance.choice([1, 2, 3]), peak_bytes=GIB, need=None)
-        if chance.random() < 0.5 else one
+        if chance.random() < 0.5
+        else one
         for one in view.waiting
-    ]  # fmt: skip
+    ]
     view = replace(view, waiting=tuple(claiming))
     plan = decide(view)
     check_plan(view, plan)

@@ -42,11 +42,15 @@ def test_one_device_with_room_for_all_is_one_hybrid_of_the_simulator(seed: int) 
     chance = random.Random(seed)
     policy = chance.choice(POLICIES)
     jobs = [
-        SimulatedJob(name=f"s{place}zz/netzz", arrival_s=place and chance.randrange(40) / 8,
-                     epochs=chance.randint(1, 3), steps_per_epoch=chance.randint(1, 4),
-                     seconds_per_step=chance.randint(8, 16) / 8)
+        SimulatedJob(
+            name=f"s{place}zz/netzz",
+            arrival_s=place and chance.randrange(40) / 8,
+            epochs=chance.randint(1, 3),
+            steps_per_epoch=chance.randint(1, 4),
+            seconds_per_step=chance.randint(8, 16) / 8,
+        )
         for place in range(chance.randint(1, 5))
-    ]  # fmt: skip
+    ]
     jobs[0] = replace(jobs[0], epochs=20)  # the hybrid lasts until all have come
     entries = [entry(place, [ONE], submitted_at_s=job.arrival_s) for place, job in enumerate(jobs)]
     trace = run_fleet(fleet([ONE]), policy, jobs={job.name: job for job in jobs}, coming=entries, watch=check_plan)
@@ -82,14 +86,18 @@ def test_a_private_hybrid_is_drained_as_one() -> None:
     drained = [Change(at_s=30.0, device="cuda:0", state="draining")]
     trace = run_fleet(fleet([ONE, TWO], both), TURNS, changes=drained, watch=check_plan)
     assert [(at_s >= 30, one.device, one.keys) for at_s, one in trace.placements] == [
-        (False, "cuda:0", ("r/a", "r/b")), (True, "cuda:1", ("r/a", "r/b"))]  # fmt: skip
+        (False, "cuda:0", ("r/a", "r/b")),
+        (True, "cuda:1", ("r/a", "r/b")),
+    ]
     assert max(trace.ends_s.values()) == pytest.approx(102, abs=5.1)  # and a step that was begun, one of 5 s
 
 
 def test_who_is_on_its_way_to_a_device_that_is_drained_turns_back() -> None:
     entries = [entry(0, [ONE, TWO], left_s=100.0)]
-    changes = [Change(at_s=at_s, device=name, state=state) for at_s, name, state in (
-        (30.0, "cuda:0", "draining"), (40.5, "cuda:1", "draining"), (41.0, "cuda:0", "ready"))]  # fmt: skip
+    changes = [
+        Change(at_s=at_s, device=name, state=state)
+        for at_s, name, state in ((30.0, "cuda:0", "draining"), (40.5, "cuda:1", "draining"), (41.0, "cuda:0", "ready"))
+    ]
     trace = run_fleet(fleet([ONE, TWO], *entries, move_cost_s=20.0), TURNS, changes=changes, watch=check_plan)
     assert [one.device for _, one in trace.placements] == ["cuda:0", "cuda:1", "cuda:0"]
     assert moved(trace, entries) == set(keys(*entries))
@@ -114,16 +122,20 @@ def test_those_who_gather_start_when_their_time_is_up() -> None:
 
 def test_the_forecast_says_when_each_starts_and_ends() -> None:
     busy = HybridView(
-        id="h", device="cuda:0", private=True, threads=1, profile="exact", peak_bytes=GIB,
+        id="h",
+        device="cuda:0",
+        private=True,
+        threads=1,
+        profile="exact",
+        peak_bytes=GIB,
         members=(Placed(key="h/net", run_id="h", devices=frozenset(["cuda:0"]), left_s=50.0),),
-    )  # fmt: skip
+    )
     first, second = (entry(place, [ONE], left_s=30.0) for place in range(2))
     found = forecast(fleet([ONE], first, second, hybrids=(busy,), now_s=1000.0), FCFS)
     assert found == {"s0zz/netzz": pytest.approx((1050, 1080)), "s1zz/netzz": pytest.approx((1080, 1110))}
     hopeless = entry(2, [ONE], need=need(9000, 0))
     unknown = replace(busy, members=tuple(replace(one, left_s=None) for one in busy.members))
-    assert forecast(fleet([ONE], first, hopeless, hybrids=(unknown,)), FCFS) == {
-        "s0zz/netzz": None, "s2zz/netzz": None}  # fmt: skip
+    assert forecast(fleet([ONE], first, hopeless, hybrids=(unknown,)), FCFS) == {"s0zz/netzz": None, "s2zz/netzz": None}
     assert forecast(fleet([ONE, TWO], replace(second, devices=frozenset(["cuda:1"])), hybrids=(unknown,)), FCFS) == {
         "s1zz/netzz": pytest.approx((0, 30))
     }
@@ -135,8 +147,10 @@ def test_the_forecast_says_when_each_starts_and_ends() -> None:
 def test_a_forecast_comes_true() -> None:
     for seed in range(30):
         chance = random.Random(seed)
-        entries = [entry(place, [ONE, TWO], left_s=float(chance.randint(1, 500)),
-                         need=need(chance.randint(100, 2000), 100)) for place in range(6)]  # fmt: skip
+        entries = [
+            entry(place, [ONE, TWO], left_s=float(chance.randint(1, 500)), need=need(chance.randint(100, 2000), 100))
+            for place in range(6)
+        ]
         view, policy = fleet([ONE, TWO], *entries), chance.choice(POLICIES)
         found, trace = forecast(view, policy), run_fleet(view, policy, watch=check_plan)
         assert found == {key: (trace.starts_s[key], trace.ends_s[key]) for key in keys(*entries)}

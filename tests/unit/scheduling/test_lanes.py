@@ -30,12 +30,17 @@ from unifiednn_core.scheduling.simulator import SimulatedJob, SimulatedTurn, sim
 JOBS = st.lists(
     st.builds(
         SimulatedJob,
-        name=st.just(""), epochs=st.integers(1, 6), steps_per_epoch=st.integers(1, 5),
-        seconds_per_step=st.integers(1, 16).map(lambda eighths: eighths / 8), priority=st.integers(0, 2),
-        parameters=st.integers(1, 9), slowdown=st.sampled_from([1.0, 1.2]),
+        name=st.just(""),
+        epochs=st.integers(1, 6),
+        steps_per_epoch=st.integers(1, 5),
+        seconds_per_step=st.integers(1, 16).map(lambda eighths: eighths / 8),
+        priority=st.integers(0, 2),
+        parameters=st.integers(1, 9),
+        slowdown=st.sampled_from([1.0, 1.2]),
     ),
-    min_size=1, max_size=4,
-).map(lambda jobs: [paced_name(job, f"net{place}") for place, job in enumerate(jobs)])  # fmt: skip
+    min_size=1,
+    max_size=4,
+).map(lambda jobs: [paced_name(job, f"net{place}") for place, job in enumerate(jobs)])
 
 
 def paced_name(job: SimulatedJob, name: str) -> SimulatedJob:
@@ -126,9 +131,12 @@ def test_a_first_step_needs_room_for_the_optimizer_too(held_before, beside):
         SimulatedJob(name="b", steps_per_epoch=10, steps_done=held_before),
     ]
     room = MemoryRoom(
-        working_bytes={"a": 100, "b": 90}, weights_bytes={"a": 10, "b": 10}, optimizer_bytes={"a": 20, "b": 20},
-        company_bytes=95, tensors_bytes=1000,
-    )  # fmt: skip
+        working_bytes={"a": 100, "b": 90},
+        weights_bytes={"a": 10, "b": 10},
+        optimizer_bytes={"a": 20, "b": 20},
+        company_bytes=95,
+        tensors_bytes=1000,
+    )
     turns = simulate(jobs, RoundRobin(), lanes=2, may_join=joining(room))
     assert (turns[1].lane == 2) is beside
 
@@ -146,8 +154,10 @@ def test_a_coarse_job_has_as_much_left(jobs, most_epochs, most_steps):
 
 
 def test_a_long_training_is_coarse_and_ends_where_the_fine_one_does():
-    jobs = [SimulatedJob(name=name, epochs=epochs, steps_per_epoch=20, seconds_per_step=0.01, slowdown=1.1)
-            for name, epochs in (("a", 300), ("b", 500), ("c", 900))]  # fmt: skip
+    jobs = [
+        SimulatedJob(name=name, epochs=epochs, steps_per_epoch=20, seconds_per_step=0.01, slowdown=1.1)
+        for name, epochs in (("a", 300), ("b", 500), ("c", 900))
+    ]
     fine, rough = (ends_of(simulate(one, RoundRobin(), lanes=2)) for one in (jobs, coarse(jobs, most_epochs=100)))
     assert all(rough[name] == pytest.approx(fine[name], rel=0.05) for name in fine)
 

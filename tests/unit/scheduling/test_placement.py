@@ -25,12 +25,24 @@ def hybrid(
 ) -> HybridView:
     """A hybrid whose members have so many seconds left."""
     members = tuple(
-        Placed(key=f"{on.name}/{place}", run_id=on.name, devices=frozenset(one.name for one in there),
-               people=("ann-zz",), need=need(100, 100), left_s=left_s)
+        Placed(
+            key=f"{on.name}/{place}",
+            run_id=on.name,
+            devices=frozenset(one.name for one in there),
+            people=("ann-zz",),
+            need=need(100, 100),
+            left_s=left_s,
+        )
         for place, left_s in enumerate(lefts_s)
-    )  # fmt: skip
-    plain = {"id": f"h{on.name}", "device": on.name, "private": False, "threads": 1, "profile": "exact",
-             "members": members}  # fmt: skip
+    )
+    plain = {
+        "id": f"h{on.name}",
+        "device": on.name,
+        "private": False,
+        "threads": 1,
+        "profile": "exact",
+        "members": members,
+    }
     return HybridView(**{**plain, **given})  # type: ignore[arg-type]
 
 

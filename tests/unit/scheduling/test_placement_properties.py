@@ -39,13 +39,21 @@ def check_fleet(chance: random.Random, view: FleetView) -> None:
 
     Seconds that placement expects are wrong by up to a factor of 4, and some it does not know.
     """
-    late = [replace(entry_of(chance, 50 + at, view.devices, known=False), submitted_at_s=30.0 + chance.randint(0, 200))
-            for at in range(chance.randint(0, 3))]  # fmt: skip
+    late = [
+        replace(entry_of(chance, 50 + at, view.devices, known=False), submitted_at_s=30.0 + chance.randint(0, 200))
+        for at in range(chance.randint(0, 3))
+    ]
     jobs = jobs_of(chance, [*view.waiting, *late], view.hybrids)
     alone = replace(view, devices=tuple(replace(one, free_bytes=None, pool="") for one in view.devices))
     name, at_s = chance.choice(view.devices).name, 30.0 + chance.randint(0, 100)
-    changes = [Change(at_s=at_s, device=name, state=chance.choice(["draining", "away"])),
-               Change(at_s=at_s + 50.0, device=name, state="ready")] if chance.random() < 0.5 else []  # fmt: skip
+    changes = (
+        [
+            Change(at_s=at_s, device=name, state=chance.choice(["draining", "away"])),
+            Change(at_s=at_s + 50.0, device=name, state="ready"),
+        ]
+        if chance.random() < 0.5
+        else []
+    )
     policy = chance.choice(POLICIES)
     trace = run_fleet(alone, policy, jobs=jobs, coming=late, changes=changes, watch=check_plan)
     run_fleet(view, policy, jobs=jobs, watch=check_plan, most_looks=5)
@@ -69,10 +77,13 @@ def test_no_plan_breaks_a_rule_and_nobody_starves_in_ten_thousand_cases(block: i
 
 @pytest.mark.parametrize(
     ("where", "name", "value"),
-    [(sites, "MEMORY_SHARE", 1.2), (sites.Site, "accepts", lambda site, entry, circles: entry.need is not None),
-     (placement._Fleet, "_pool", lambda fleet, site: site.device.name)],
+    [
+        (sites, "MEMORY_SHARE", 1.2),
+        (sites.Site, "accepts", lambda site, entry, circles: entry.need is not None),
+        (placement._Fleet, "_pool", lambda fleet, site: site.device.name),
+    ],
     ids=["memory", "recipe", "pool"],
-)  # fmt: skip
+)
 def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, where: object, name: str, value: object) -> None:
     monkeypatch.setattr(where, name, value)
     with pytest.raises(AssertionError):
@@ -100,11 +111,16 @@ def delayed(seeds: range) -> tuple[int, int, int]:
         mode: PoolMode = chance.choice(["pooled", "private"])
         view = view_of(chance, mode=mode, move_cost_s=1e9, lanes=1)
         policy = chance.choice(POLICIES)
-        coming = [replace(entry_of(chance, 50 + at, view.devices), submitted_at_s=30.0 + chance.randint(0, 100))
-                  for at in range(4)]  # fmt: skip
+        coming = [
+            replace(entry_of(chance, 50 + at, view.devices), submitted_at_s=30.0 + chance.randint(0, 100))
+            for at in range(4)
+        ]
         for now, plan in plans_of(view, policy, coming)[:3]:
-            line = [one for one in in_order(now.waiting)
-                    if not any(words in plan.waits.get(one.keys[0], "") for words in HOPELESS)]  # fmt: skip
+            line = [
+                one
+                for one in in_order(now.waiting)
+                if not any(words in plan.waits.get(one.keys[0], "") for words in HOPELESS)
+            ]
             if not line or line[0].keys[0] not in plan.waits:
                 continue
             first, behind = line[0].keys[0], [one for one in coming if one.submitted_at_s > now.now_s]
@@ -138,11 +154,14 @@ def small(chance: random.Random, *, kept_mib: int, picky: bool, mode: PoolMode) 
     names = [one.name for one in devices]
     waiting = tuple(
         entry(
-            place, devices, left_s=float(chance.randint(1, 1000)), need=need(kept_mib, 200),
+            place,
+            devices,
+            left_s=float(chance.randint(1, 1000)),
+            need=need(kept_mib, 200),
             devices=frozenset([chance.choice(names)] if picky and chance.random() < 0.3 else names),
         )
         for place in range(chance.randint(1, 8))
-    )  # fmt: skip
+    )
     return FleetView(now_s=0.0, devices=devices, waiting=waiting, rule=EVERYONE, mode=mode, move_cost_s=1.0)
 
 

@@ -83,8 +83,13 @@ def measured(name: str, arrival: int, left: int, **facts: Any) -> Any:
 
 
 def test_srtf_tries_those_that_are_not_measured_first() -> None:
-    expect(ShortestRemainingTime(), [measured("a", 0, 5), job("b", 1)], "b", PROBE,
-           "b is not measured yet; 3 steps show its speed.")  # fmt: skip
+    expect(
+        ShortestRemainingTime(),
+        [measured("a", 0, 5), job("b", 1)],
+        "b",
+        PROBE,
+        "b is not measured yet; 3 steps show its speed.",
+    )
 
 
 def test_srtf_stays_with_the_one_that_trained_last_unless_another_is_clearly_shorter() -> None:
@@ -292,7 +297,17 @@ def test_turns_end_where_queues_end(jobs: list[SimulatedJob]) -> None:
 
 def test_las_says_which_queue_it_serves() -> None:
     policy = LeastAttainedService()
-    expect(policy, [job("a", 0, service_s=60.0), job("b", 1, service_s=15.0)], "b", Quantum("seconds", 45),
-           "b has had 15.0 s, less than 60 s, and arrived first of those.")  # fmt: skip
-    expect(policy, [job("a", 0, service_s=700.0), job("b", 1, service_s=600.0)], "a", TO_COMPLETION,
-           "a has had 11 min 40 s, and arrived first; all had 600 s or more.")  # fmt: skip
+    expect(
+        policy,
+        [job("a", 0, service_s=60.0), job("b", 1, service_s=15.0)],
+        "b",
+        Quantum("seconds", 45),
+        "b has had 15.0 s, less than 60 s, and arrived first of those.",
+    )
+    expect(
+        policy,
+        [job("a", 0, service_s=700.0), job("b", 1, service_s=600.0)],
+        "a",
+        TO_COMPLETION,
+        "a has had 11 min 40 s, and arrived first; all had 600 s or more.",
+    )

@@ -78,20 +78,47 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
         ],
     }
     columns = {
-        "id": run_id, "name": "together", "submitter": submitter, "state": "running", "device": "cpu", "spec": spec,
-        "threads": 1, "created_at_s": 900.0, "started_at_s": 910.0, "heartbeat_at_s": 1000.0,
-        "fingerprint": sha(submitter), "now_reason": f"{holder} has been in line longest of {len(owners)}.",
-        "prediction": {}, "environment": {}, "peak_memory_bytes": 4711, "memory_source": "PSS",
-    }  # fmt: skip
+        "id": run_id,
+        "name": "together",
+        "submitter": submitter,
+        "state": "running",
+        "device": "cpu",
+        "spec": spec,
+        "threads": 1,
+        "created_at_s": 900.0,
+        "started_at_s": 910.0,
+        "heartbeat_at_s": 1000.0,
+        "fingerprint": sha(submitter),
+        "now_reason": f"{holder} has been in line longest of {len(owners)}.",
+        "prediction": {},
+        "environment": {},
+        "peak_memory_bytes": 4711,
+        "memory_source": "PSS",
+    }
     rows = [
         SubModelRow(
-            run_id=run_id, name=name, owner=owner, arrival=place, state="running", priority=0, model_format="pt2",
-            parameters=1, epochs=2, steps_total=20, steps_done=5, artifact=f"{name}.zip", artifact_bytes=3,
-            checkpoint="step-5.safetensors", checkpoint_step=5, checkpoint_bytes=4, artifact_at_s=950.0,
-            model_path=f"/srv/home/{name}.pt2", lane=1 if name == holder else None,
+            run_id=run_id,
+            name=name,
+            owner=owner,
+            arrival=place,
+            state="running",
+            priority=0,
+            model_format="pt2",
+            parameters=1,
+            epochs=2,
+            steps_total=20,
+            steps_done=5,
+            artifact=f"{name}.zip",
+            artifact_bytes=3,
+            checkpoint="step-5.safetensors",
+            checkpoint_step=5,
+            checkpoint_bytes=4,
+            artifact_at_s=950.0,
+            model_path=f"/srv/home/{name}.pt2",
+            lane=1 if name == holder else None,
         )
         for place, (name, owner) in enumerate(owners.items())
-    ]  # fmt: skip
+    ]
     store.runs.add((run_of(**columns), rows))
     store.hybrids.update(run_id, **of_hybrid(**columns))
     for name in owners:

@@ -34,13 +34,41 @@ def submit(here: World, one: Submitted, at_s: float) -> None:
     spec = {
         "name": f"{one.name}-run",
         "hybrid": "shared",
-        "submodels": [{"name": one.name, "model": f"sha256:{sha(one.name)}", "train_data": f"sha256:{sha('d')}",
-                       "hyperparameters": {"epochs": 2}}],
-    }  # fmt: skip
-    run = RunRow(id=one.run_id, name=spec["name"], submitter=one.owner, state="queued", shared=True, device="auto",
-                 spec=spec, threads=7, created_at_s=at_s, prediction={}, environment={})  # fmt: skip
-    row = SubModelRow(run_id=one.run_id, name=one.name, owner=one.owner, arrival=0, state="queued", priority=0,
-                      model_format="pt2", parameters=1, epochs=2, steps_total=20, memory_key="same")  # fmt: skip
+        "submodels": [
+            {
+                "name": one.name,
+                "model": f"sha256:{sha(one.name)}",
+                "train_data": f"sha256:{sha('d')}",
+                "hyperparameters": {"epochs": 2},
+            }
+        ],
+    }
+    run = RunRow(
+        id=one.run_id,
+        name=spec["name"],
+        submitter=one.owner,
+        state="queued",
+        shared=True,
+        device="auto",
+        spec=spec,
+        threads=7,
+        created_at_s=at_s,
+        prediction={},
+        environment={},
+    )
+    row = SubModelRow(
+        run_id=one.run_id,
+        name=one.name,
+        owner=one.owner,
+        arrival=0,
+        state="queued",
+        priority=0,
+        model_format="pt2",
+        parameters=1,
+        epochs=2,
+        steps_total=20,
+        memory_key="same",
+    )
     for word in (one.name, "d"):
         here.store.library.add_file(
             sha256=sha(word), filename=word, owner=one.owner, kind="model", format="pt2", size_bytes=1
@@ -68,14 +96,22 @@ def training(here: World) -> None:
     hers, his = (f"{run_id}/{name}" for run_id, name in members)
     turn = {"start_s": 1.0, "end_s": 6.0, "steps": 5, "from_step": 0, "lane": 1, "attempt": 1}
     strata = {"weights": {hers: 80808, his: 90909}, "context": 50}
-    here.store.telemetry.write(HYBRID, TelemetryRows(
-        slices=[{**turn, "submodel": hers, "reason": f"{hers} has had less than {his}."}],
-        memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 84711}],
-        strata=[{"at_s": 1.0, "source": "PSS", "total_bytes": 84711, "strata": strata}],
-        submodels={
-            hers: {"steps_done": 5, "service_s": 5.0, "peak_memory_bytes": 5111},
-            his: {"steps_done": 10, "service_s": 10.0, "lane": 1, "turn_since_s": 2.0,
-                  "turn_reason": f"{his} has waited longer than {hers}."},
-        },
-        hybrid={"memory_source": "PSS", "peak_memory_bytes": 84712, "now_reason": f"{his} has waited longest."},
-    ))  # fmt: skip
+    here.store.telemetry.write(
+        HYBRID,
+        TelemetryRows(
+            slices=[{**turn, "submodel": hers, "reason": f"{hers} has had less than {his}."}],
+            memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 84711}],
+            strata=[{"at_s": 1.0, "source": "PSS", "total_bytes": 84711, "strata": strata}],
+            submodels={
+                hers: {"steps_done": 5, "service_s": 5.0, "peak_memory_bytes": 5111},
+                his: {
+                    "steps_done": 10,
+                    "service_s": 10.0,
+                    "lane": 1,
+                    "turn_since_s": 2.0,
+                    "turn_reason": f"{his} has waited longer than {hers}.",
+                },
+            },
+            hybrid={"memory_source": "PSS", "peak_memory_bytes": 84712, "now_reason": f"{his} has waited longest."},
+        ),
+    )

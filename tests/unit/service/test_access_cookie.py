@@ -40,12 +40,23 @@ def test_no_other_cookie_is_believed() -> None:
     good = signed(SAID)
     body, _, signature = good.rpartition(".")
     others = [
-        "", "e30", body, f"{body}.", f"{body}.{signature[::-1]}", good[1:], "é" * 40, "\x00",
+        "",
+        "e30",
+        body,
+        f"{body}.",
+        f"{body}.{signature[::-1]}",
+        good[1:],
+        "é" * 40,
+        "\x00",
         json.dumps(SAID),
-        signed(SAID, secret="another"), signed(SAID, secret=""),
+        signed(SAID, secret="another"),
+        signed(SAID, secret=""),
         signed(SAID, name="_streamlit_user_tokens"),  # signed by this server, for something else
-        signed(SAID | {"origin": "http://127.0.0.1:8502"}), signed({**SAID, "origin": None}), signed(None), signed([]),
-    ]  # fmt: skip
+        signed(SAID | {"origin": "http://127.0.0.1:8502"}),
+        signed({**SAID, "origin": None}),
+        signed(None),
+        signed([]),
+    ]
     assert [signed_in.cookie_claims({}, {NAME: other}) for other in others] == [{}] * len(others)
     assert signed_in.cookie_claims({}, {}) == {}
     for origin in ("http://evil.example", "null", ""):

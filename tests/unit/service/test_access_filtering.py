@@ -37,11 +37,15 @@ def full_view() -> RunView:
         "name": "demo",
         "policy": {"name": "round_robin"},
         "submodels": [
-            {"name": name, "model": f"sha256:{sha(name)}", "train_data": f"sha256:{sha('digits')}",
-             "start_from": {"file": f"sha256:{sha('start')}", "take": "weights"}}
+            {
+                "name": name,
+                "model": f"sha256:{sha(name)}",
+                "train_data": f"sha256:{sha('digits')}",
+                "start_from": {"file": f"sha256:{sha('start')}", "take": "weights"},
+            }
             for name in names
         ],
-    }  # fmt: skip
+    }
     return replace(
         view,
         spec=spec,
@@ -133,12 +137,27 @@ def test_totals_of_the_whole_are_withheld_and_ones_own_memory_is_shown() -> None
     assert seen.actions == frozenset()
     [part] = seen.spec["submodels"]  # type: ignore[misc]
     assert (part["model"], part["train_data"], part["start_from"]["file"]) == (
-        f"sha256:{sha('resnet')}", WITHHELD, WITHHELD
-    )  # fmt: skip
+        f"sha256:{sha('resnet')}",
+        WITHHELD,
+        WITHHELD,
+    )
 
 
-UNCHANGED = {"run_id", "name", "policy", "policy_text", "device", "mode", "threads", "created_at_s", "launched_at_s",
-             "started_at_s", "checkpoint_text", "recovery", "shared"}  # fmt: skip
+UNCHANGED = {
+    "run_id",
+    "name",
+    "policy",
+    "policy_text",
+    "device",
+    "mode",
+    "threads",
+    "created_at_s",
+    "launched_at_s",
+    "started_at_s",
+    "checkpoint_text",
+    "recovery",
+    "shared",
+}
 
 
 def test_every_field_of_a_run_is_known_to_the_filter() -> None:
@@ -149,8 +168,24 @@ def test_every_field_of_a_run_is_known_to_the_filter() -> None:
     view = RunView(**secret | known)  # type: ignore[arg-type]
     seen = share_of(view, MINE, MY_FILES)
     assert {name for name, value in secret.items() if getattr(seen, name) is value} == UNCHANGED
-    made = {"state", "submodels", "ended_at_s", "elapsed_s", "makespan_s", "cause", "remedy", "now_reason", "waits_for",
-            "waiting_commands", "breakdown", "marks", "schedule", "events", "spec", "stays"}  # fmt: skip
+    made = {
+        "state",
+        "submodels",
+        "ended_at_s",
+        "elapsed_s",
+        "makespan_s",
+        "cause",
+        "remedy",
+        "now_reason",
+        "waits_for",
+        "waiting_commands",
+        "breakdown",
+        "marks",
+        "schedule",
+        "events",
+        "spec",
+        "stays",
+    }
     assert set(known) == made
 
 
@@ -179,8 +214,14 @@ def test_how_others_end_does_not_show(mine: State, run_state: State, shown: Stat
 def test_why_a_run_failed_as_a_whole_is_not_told_by_the_part_that_failed_with_it() -> None:
     view, cause = full_view(), "his-secrets.npz holds no tensors."
     failed = tuple(replace(part, state=State.FAILED, cause=cause, remedy="Look at it.") for part in view.submodels)
-    event = EventView(at_s=1.0, submodel="resnet", kind="state", code="entered", message=f"resnet is failed. {cause}",
-                      fields={"cause": cause})  # fmt: skip
+    event = EventView(
+        at_s=1.0,
+        submodel="resnet",
+        kind="state",
+        code="entered",
+        message=f"resnet is failed. {cause}",
+        fields={"cause": cause},
+    )
     seen = share_of(replace(view, state=State.FAILED, cause=cause, submodels=failed, events=(event,)), MINE, MY_FILES)
     assert "his-secrets" not in repr(seen) and "Ask an operator" in f"{seen.submodels[0].remedy}"
     own = replace(view.submodels[0], name="resnet", state=State.FAILED, cause="Its loss is infinite.", remedy="Retry.")
@@ -236,9 +277,16 @@ def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: Wor
     for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
         service, runs = here.of(actor), here.of(actor).runs
         told = [
-            runs.runs(), runs.current(), runs.observe(SHARED), runs.document(SHARED), runs.graph_dot(SHARED),
-            runs.trained(), runs.spec_document(SHARED), service.comparisons.comparable(SHARED), service.library.files(),
-        ]  # fmt: skip
+            runs.runs(),
+            runs.current(),
+            runs.observe(SHARED),
+            runs.document(SHARED),
+            runs.graph_dot(SHARED),
+            runs.trained(),
+            runs.spec_document(SHARED),
+            service.comparisons.comparable(SHARED),
+            service.library.files(),
+        ]
         for thing in map(repr, told):
             assert own in thing and other not in thing and sha(f"{other}-model") not in thing
             assert NAMES[other] not in thing

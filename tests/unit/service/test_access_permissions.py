@@ -27,10 +27,19 @@ from unifiednn_core.service.roles import Role
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.spec.run import PolicySpec, SubModelSpec, parse_run
 
-KINDS = {"runs": RunService, "library": LibraryService, "comparisons": ComparisonService, "people": PeopleService,
-         "devices": DeviceService, "queue": QueueService, "notifications": NotificationService,
-         "monitoring": MonitoringService, "logs": LogService, "exports": ExportService,
-         "retention": RetentionService}  # fmt: skip
+KINDS = {
+    "runs": RunService,
+    "library": LibraryService,
+    "comparisons": ComparisonService,
+    "people": PeopleService,
+    "devices": DeviceService,
+    "queue": QueueService,
+    "notifications": NotificationService,
+    "monitoring": MonitoringService,
+    "logs": LogService,
+    "exports": ExportService,
+    "retention": RetentionService,
+}
 PART = SubModelSpec(name="new", model=f"sha256:{sha('alpha-model')}", train_data=f"sha256:{sha('alpha-data')}")
 
 # How each action on a run is called; `name` is a sub-model.
@@ -123,9 +132,11 @@ def test_every_method_asks_for_permission_before_anything_else(here: World, monk
 
 def test_the_table_of_actions_on_runs_is_whole() -> None:
     takes_run = {
-        name for kind in KINDS.values() for name in permissions_of(kind)
+        name
+        for kind in KINDS.values()
+        for name in permissions_of(kind)
         if "run_id" in inspect.signature(getattr(kind, name)).parameters
-    }  # fmt: skip
+    }
     assert takes_run == set(ON_RUNS)
     assert {name for name in PERMISSIONS if PERMISSIONS[name].own is not Own.ANYTHING} == takes_run | {
         "runs",

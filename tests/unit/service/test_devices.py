@@ -18,8 +18,17 @@ from unifiednn_core.store.devices import FRESH_S
 from unifiednn_core.store.hosts import HostRow
 from unifiednn_core.views import device_text
 
-GPU = Device(name="cuda:0", type="cuda", host="h", index=0, kind="H200, driver 570", total_bytes=2**37, threads=8,
-             uuid="GPU-1", cpus=(3, 4))  # fmt: skip
+GPU = Device(
+    name="cuda:0",
+    type="cuda",
+    host="h",
+    index=0,
+    kind="H200, driver 570",
+    total_bytes=2**37,
+    threads=8,
+    uuid="GPU-1",
+    cpus=(3, 4),
+)
 CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 7 threads", total_bytes=2**35, threads=7)
 
 
@@ -122,8 +131,15 @@ def test_what_cannot_be_is_told(here: World) -> None:
 
 
 PROCESS = {"pid": 1234, "user": "mallory", "name": "secret_job.py", "size_bytes": 333_333}
-USED = {"total_bytes": 2**37, "own_bytes": 222_222, "free_bytes": 2**36 + 111, "utilisation": 0.4321, "power_w": 301.5,
-        "temperature_c": 61.5, "others": [PROCESS]}  # fmt: skip
+USED = {
+    "total_bytes": 2**37,
+    "own_bytes": 222_222,
+    "free_bytes": 2**36 + 111,
+    "utilisation": 0.4321,
+    "power_w": 301.5,
+    "temperature_c": 61.5,
+    "others": [PROCESS],
+}
 
 
 def sampled(here: World, clock: SimulatedClock) -> None:

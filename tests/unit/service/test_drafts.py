@@ -12,13 +12,15 @@ RUN = RunRow(
     name="both",
     environment={"files": {"a": {"sha256:1": "net.pt2"}, "b": {"sha256:2": "other.pt2"}}},
     spec={
-        "name": "both", "seed": 3, "policy": {"name": "sjf"},
+        "name": "both",
+        "seed": 3,
+        "policy": {"name": "sjf"},
         "submodels": [
             {"name": "a", "model": "sha256:1", "train_data": "d", "loading": "resident", "sweep_of": "s"},
             {"name": "b", "model": "sha256:2", "train_data": "d", "priority": 4},
         ],
     },
-)  # fmt: skip
+)
 
 
 def test_drafts_are_listed_for_their_owner_the_last_changed_first(here: World) -> None:
@@ -26,8 +28,9 @@ def test_drafts_are_listed_for_their_owner_the_last_changed_first(here: World) -
     first, second = (library.save_draft({"name": name, "submodels": [{}, {}]}) for name in ("first", "second"))
     here.of(BOB).library.save_draft({"name": "his", "hybrid": "shared"})
     assert {(one.draft_id, one.name, one.submodels) for one in library.drafts()} == {
-        (first, "first", 2), (second, "second", 2),
-    }  # fmt: skip
+        (first, "first", 2),
+        (second, "second", 2),
+    }
     assert [one.shared for one in here.of(BOB).library.drafts()] == [True]
     assert here.of(OPERATOR).library.drafts() == (), "an operator has drafts of their own, too"
 

@@ -25,8 +25,11 @@ FCFS = PolicySpec(name="fcfs")
 def trains(here: World, **columns: Any) -> None:
     """Two sub-models in one lane, 1 s a step, half of 20 steps done."""
     with here.store._database.write() as session:
-        session.execute(update(SubModelRow).where(SubModelRow.run_id == SHARED).values(
-            **{"steps_done": 10, "service_s": 10.0, "lane": None, **columns}))  # fmt: skip
+        session.execute(
+            update(SubModelRow)
+            .where(SubModelRow.run_id == SHARED)
+            .values(**{"steps_done": 10, "service_s": 10.0, "lane": None, **columns})
+        )
         session.execute(update(RunRow).where(RunRow.id == SHARED).values(launched_at_s=900.0))
     here.store.hybrids.update(SHARED, environment={"lanes": 1})
 
@@ -78,13 +81,28 @@ def test_who_has_a_part_only_learns_nothing_of_the_whole(here: World) -> None:
 
 
 def spec_and_report(seconds_per_step: float | None) -> tuple[Any, CheckReport]:
-    parts = [{"name": name, "model": f"sha256:{sha(name)}", "train_data": f"sha256:{sha('d')}",
-              "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1}}
-             for name in ("a", "b")]  # fmt: skip
-    facts = {"format": "pt2", "weights_bytes": 4, "input_shape": (1,), "samples": 80, "test_samples": None,
-             "classes": 2, "steps_per_epoch": 10}  # fmt: skip
-    reports = {name: SubModelReport(name=name, parameters=100 * (1 + at), seconds_per_step=seconds_per_step, **facts)
-               for at, name in enumerate("ab")}  # fmt: skip
+    parts = [
+        {
+            "name": name,
+            "model": f"sha256:{sha(name)}",
+            "train_data": f"sha256:{sha('d')}",
+            "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1},
+        }
+        for name in ("a", "b")
+    ]
+    facts = {
+        "format": "pt2",
+        "weights_bytes": 4,
+        "input_shape": (1,),
+        "samples": 80,
+        "test_samples": None,
+        "classes": 2,
+        "steps_per_epoch": 10,
+    }
+    reports = {
+        name: SubModelReport(name=name, parameters=100 * (1 + at), seconds_per_step=seconds_per_step, **facts)
+        for at, name in enumerate("ab")
+    }
     return parse_run({"device": "cpu", "lanes": 1, "submodels": parts}), CheckReport(submodels=reports)
 
 
@@ -102,8 +120,11 @@ def test_a_spec_is_forecast_with_timed_steps_or_in_shares_of_the_work(here: Worl
 def test_a_training_of_the_same_counts_for_those_who_may_know_it(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "memory_key", lambda spec, part, report: "same")
     with here.store._database.write() as session:
-        session.execute(update(SubModelRow).where(SubModelRow.run_id == HIS).values(
-            memory_key="same", steps_done=20, service_s=40.0))  # fmt: skip
+        session.execute(
+            update(SubModelRow)
+            .where(SubModelRow.run_id == HIS)
+            .values(memory_key="same", steps_done=20, service_s=40.0)
+        )
     spec, report = spec_and_report(0.5)
     spec = spec.model_copy(update={"threads": 1})
     [first, *_] = here.of(OPERATOR).runs.forecast(spec, report)
@@ -116,16 +137,30 @@ def test_a_training_of_the_same_counts_for_those_who_may_know_it(here: World, mo
 
 def finish_s_of(here: World, person: Actor, *models: str) -> Mapping[str, float]:
     settings = {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1}
-    parts = [{"name": f"net{at}", "model": f"sha256:{model}", "train_data": f"sha256:{sha('none')}",
-              "hyperparameters": settings} for at, model in enumerate(models)]  # fmt: skip
+    parts = [
+        {
+            "name": f"net{at}",
+            "model": f"sha256:{model}",
+            "train_data": f"sha256:{sha('none')}",
+            "hyperparameters": settings,
+        }
+        for at, model in enumerate(models)
+    ]
     [first, *_] = here.of(person).runs.forecast(parse_run({"device": "cpu", "lanes": 1, "submodels": parts}))
     return first.finish_s
 
 
 def test_a_forecast_tells_nothing_of_files_of_others(here: World) -> None:
     for name, owner in (("large", BOB), ("hers", ALICE)):
-        here.store.library.add_file(sha256=sha(name), kind="model", filename="n.pt", format="pt", size_bytes=1,
-                                    facts={"parameters": 1000}, owner=owner.id)  # fmt: skip
+        here.store.library.add_file(
+            sha256=sha(name),
+            kind="model",
+            filename="n.pt",
+            format="pt",
+            size_bytes=1,
+            facts={"parameters": 1000},
+            owner=owner.id,
+        )
     unknown = finish_s_of(here, ALICE, sha("hers"), sha("nowhere"))
     assert finish_s_of(here, ALICE, sha("hers"), sha("large")) == unknown
     assert finish_s_of(here, OPERATOR, sha("hers"), sha("large")) != unknown, "the control: sizes of files count"

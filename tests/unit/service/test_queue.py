@@ -44,8 +44,9 @@ def told(here: World, actor: Actor) -> str:
 def test_the_line_is_one_and_everybody_knows_their_place_in_it(server: World) -> None:
     whole = server.of(OPERATOR).queue.line()
     assert [(entry.place, entry.run_id, entry.owner) for entry in whole] == [
-        (1, HIS_NEXT.run_id, BOB.id), (2, HER_NEXT.run_id, ALICE.id),
-    ]  # fmt: skip
+        (1, HIS_NEXT.run_id, BOB.id),
+        (2, HER_NEXT.run_id, ALICE.id),
+    ]
     [hers] = server.of(ALICE).queue.line()
     assert (hers.place, hers.run_id, hers.submodels) == (2, HER_NEXT.run_id, ("resnet",))
     assert hers.waits_for and hers.owner == ""
@@ -107,8 +108,9 @@ def test_operators_see_the_hybrid_with_everyone_in_it(server: World) -> None:
     assert (one.hybrid_id, one.device, one.shared, one.policy) == (HYBRID, "cpu", True, "fair")
     assert (one.memory_bytes, one.peak_memory_bytes) == (84711, 84712)
     assert [(part.run_id, part.name, part.owner, part.steps_done) for part in one.members] == [
-        (HERS.run_id, "lenet", ALICE.id, 5), (HIS.run_id, "secretnet", BOB.id, 10),
-    ]  # fmt: skip
+        (HERS.run_id, "lenet", ALICE.id, 5),
+        (HIS.run_id, "secretnet", BOB.id, 10),
+    ]
     assert [part.holds_device for part in one.members] == [False, True]
     figures = service.hybrid(HYBRID)
     [turn] = figures.view.schedule
@@ -133,8 +135,18 @@ def test_a_run_remembers_where_it_trained_and_says_if_kinds_differ(server: World
     assert [(stay.submodel, stay.device, stay.kind) for stay in view.stays] == [("lenet", "cpu", CPU.kind)]
     assert (view.device, view.kinds) == ("cpu", ())
     with server.store._database.write() as session:
-        session.add(AttemptRow(run_id=HERS.run_id, submodel="lenet", attempt=2, from_step=5, at_s=2000.0,
-                               hybrid_id=HYBRID, device="cuda:0", device_kind="H200"))  # fmt: skip
+        session.add(
+            AttemptRow(
+                run_id=HERS.run_id,
+                submodel="lenet",
+                attempt=2,
+                from_step=5,
+                at_s=2000.0,
+                hybrid_id=HYBRID,
+                device="cuda:0",
+                device_kind="H200",
+            )
+        )
     view = server.of(ALICE).runs.observe(HERS.run_id)
     assert view.kinds == (CPU.kind, "H200") and view.device == "cuda:0"
 
@@ -161,9 +173,14 @@ PART = {"name": "net", "model": "m.pt2", "train_data": "d.npz"}
 
 def test_a_shared_submission_cannot_set_what_belongs_to_the_hybrid() -> None:
     asked = {
-        "policy": {"name": "sjf"}, "lanes": 2, "checkpoint": {"every_s": 5}, "recovery": "ask", "step_limit_s": 5,
-        "memory_limit_bytes": 2**30, "threads": 1023,
-    }  # fmt: skip
+        "policy": {"name": "sjf"},
+        "lanes": 2,
+        "checkpoint": {"every_s": 5},
+        "recovery": "ask",
+        "step_limit_s": 5,
+        "memory_limit_bytes": 2**30,
+        "threads": 1023,
+    }
     plain = {"hybrid": "shared", "device": "cpu", "submodels": [PART]}
     assert shared_findings(parse_run(plain), ALICE) == ()
     on_gpu = {**plain, "device": "cuda:0", "threads": 1023}

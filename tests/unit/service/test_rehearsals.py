@@ -26,8 +26,10 @@ def row(name: str, steps: int, service_s: float, **columns: Any) -> SubModelRow:
 
 def both(steps: int, **columns: Any) -> list[SubModelRow]:
     """Two that have stepped side by side in their first turns, which have not ended."""
-    return [row(name, steps, steps * BESIDE_S, lane=lane, turn_since_s=0.0, **columns)
-            for lane, name in enumerate("ab", start=1)]  # fmt: skip
+    return [
+        row(name, steps, steps * BESIDE_S, lane=lane, turn_since_s=0.0, **columns)
+        for lane, name in enumerate("ab", start=1)
+    ]
 
 
 @given(st.integers(SETTLED_STEPS, 10**6))
@@ -39,10 +41,25 @@ def test_a_turn_beside_one_that_has_not_ended_either_is_company(steps: int) -> N
 
 def test_cpu_seconds_are_those_of_ended_turns() -> None:
     first = [TimedTurn(name, 0.0, SETTLED_STEPS * BESIDE_S, SETTLED_STEPS) for name in "ab"]
-    seen = {turns_steps: paces_of(run(), [
-        row(name, turns_steps, turns_steps * BESIDE_S, lane=1, turn_since_s=SETTLED_STEPS * BESIDE_S,
-            cpu_s=SETTLED_STEPS * ALONE_S) for name in "ab"
-    ], first, {}) for turns_steps in (SETTLED_STEPS, 2 * SETTLED_STEPS, 50 * SETTLED_STEPS)}  # fmt: skip
+    seen = {
+        turns_steps: paces_of(
+            run(),
+            [
+                row(
+                    name,
+                    turns_steps,
+                    turns_steps * BESIDE_S,
+                    lane=1,
+                    turn_since_s=SETTLED_STEPS * BESIDE_S,
+                    cpu_s=SETTLED_STEPS * ALONE_S,
+                )
+                for name in "ab"
+            ],
+            first,
+            {},
+        )
+        for turns_steps in (SETTLED_STEPS, 2 * SETTLED_STEPS, 50 * SETTLED_STEPS)
+    }
     for known in seen.values():
         assert known["a"].step_s == pytest.approx(ALONE_S)
 

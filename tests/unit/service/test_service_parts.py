@@ -51,12 +51,19 @@ def intake(monkeypatch: pytest.MonkeyPatch) -> None:
             },
             submodels={
                 part.name: SubModelReport(
-                    name=part.name, format="pt2", parameters=1, weights_bytes=4, input_shape=(1,), samples=8,
-                    test_samples=None, classes=None, steps_per_epoch=1,
+                    name=part.name,
+                    format="pt2",
+                    parameters=1,
+                    weights_bytes=4,
+                    input_shape=(1,),
+                    samples=8,
+                    test_samples=None,
+                    classes=None,
+                    steps_per_epoch=1,
                 )
                 for part in spec.submodels
             },
-        )  # fmt: skip
+        )
 
     monkeypatch.setattr(client, "inspect", inspect)
     monkeypatch.setattr(client, "check", check)

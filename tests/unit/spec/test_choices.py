@@ -26,8 +26,23 @@ from unifiednn_core.spec.choices import (
 from unifiednn_core.spec.run import Hyperparameters, parse_hyperparameters
 
 # What is not offered: what the loop itself gives, how torch computes (the profile says that), functions, old names.
-NOT_OFFERED = {"params", "optimizer", "lr", "foreach", "fused", "capturable", "differentiable", "last_epoch",
-               "size_average", "reduce", "reduction", "scale_fn", "epochs", "steps_per_epoch", "mode"}  # fmt: skip
+NOT_OFFERED = {
+    "params",
+    "optimizer",
+    "lr",
+    "foreach",
+    "fused",
+    "capturable",
+    "differentiable",
+    "last_epoch",
+    "size_average",
+    "reduce",
+    "reduction",
+    "scale_fn",
+    "epochs",
+    "steps_per_epoch",
+    "mode",
+}
 NEEDED: dict[str, dict[str, Any]] = {
     "cosine": {"T_max": 3},
     "step": {"step_size": 2},

@@ -7,10 +7,14 @@ NOW_S = 1000 * DAY_S
 RUNS = st.lists(
     st.builds(
         lambda place, days, kept, more: Kept(f"r{place}", "run", NOW_S - days * DAY_S, kept, kept + more),
-        st.integers(0, 1000), st.floats(0, 100), st.integers(0, 3 * GIB), st.integers(0, GIB),
+        st.integers(0, 1000),
+        st.floats(0, 100),
+        st.integers(0, 3 * GIB),
+        st.integers(0, GIB),
     ),
-    max_size=12, unique_by=lambda run: run.run_id,
-)  # fmt: skip
+    max_size=12,
+    unique_by=lambda run: run.run_id,
+)
 DAYS = st.none() | st.floats(0.5, 90)
 
 

@@ -9,11 +9,18 @@ from unifiednn_core.spec.run import RunSpec, parse_run
 from unifiednn_core.spec.split import RECOVERY_SHARE, in_one_piece, split_in, waits_for
 
 NETWORK: dict[str, Any] = {
-    "name": "mlp", "model": "m", "train_data": "t", "split": {"at": ["2", "4"]},
-    "hyperparameters": {"epochs": 9, "learning_rate": 0.5, "criterion_args": {"label_smoothing": 0.1},
-                        "early_stopping": {"metric": "test_accuracy"}, "lr_scheduler": {"name": "exponential",
-                        "args": {"gamma": 0.9}}},
-}  # fmt: skip
+    "name": "mlp",
+    "model": "m",
+    "train_data": "t",
+    "split": {"at": ["2", "4"]},
+    "hyperparameters": {
+        "epochs": 9,
+        "learning_rate": 0.5,
+        "criterion_args": {"label_smoothing": 0.1},
+        "early_stopping": {"metric": "test_accuracy"},
+        "lr_scheduler": {"name": "exponential", "args": {"gamma": 0.9}},
+    },
+}
 
 
 def of(**changes: Any) -> RunSpec:

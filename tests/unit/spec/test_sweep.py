@@ -28,8 +28,12 @@ def test_a_sweep_stands_for_every_combination_and_its_members_know_it() -> None:
     other = {"name": "other", "model": "m", "train_data": "d"}
     spec = parse_run(swept({"learning_rate": [0.01, 1e-5], "seed": [1, 2]}, other, hyperparameters={"epochs": 3}))
     assert [part.name for part in spec.submodels] == [
-        "net-lr0_01-seed1", "net-lr0_01-seed2", "net-lr1e-05-seed1", "net-lr1e-05-seed2", "other",
-    ]  # fmt: skip
+        "net-lr0_01-seed1",
+        "net-lr0_01-seed2",
+        "net-lr1e-05-seed1",
+        "net-lr1e-05-seed2",
+        "other",
+    ]
     told = [(p.hyperparameters.learning_rate, p.hyperparameters.seed) for p in spec.submodels[:4]]
     assert told == [(0.01, 1), (0.01, 2), (1e-5, 1), (1e-5, 2)]
     assert {p.hyperparameters.epochs for p in spec.submodels[:4]} == {3}
@@ -47,11 +51,13 @@ def test_a_sweep_trains_what_its_members_written_out_train(rates: Any, seeds: An
     spec = parse_run(swept({"learning_rate": rates, "seed": seeds, "optimizer_args.momentum": momenta}))
     written = [
         {
-            "name": part.name, "model": "m", "train_data": "d",
+            "name": part.name,
+            "model": "m",
+            "train_data": "d",
             "hyperparameters": {"learning_rate": rate, "seed": seed, "optimizer_args": {"momentum": momentum}},
         }
         for part, (rate, seed, momentum) in zip(spec.submodels, product(rates, seeds, momenta), strict=True)
-    ]  # fmt: skip
+    ]
     by_hand: RunSpec = parse_run({"submodels": written})
     assert asked_sha256(by_hand) == asked_sha256(spec)
     assert [part.hyperparameters for part in by_hand.submodels] == [part.hyperparameters for part in spec.submodels]

@@ -105,9 +105,16 @@ def test_what_is_being_kept_cannot_be_discarded_any_more(running: Store) -> None
 def test_a_name_is_taken_once(running: Store) -> None:
     for name in ("A", "b"):
         row = SubModelRow(
-            run_id="r", name=name, arrival=0, state="queued", priority=0, model_format="pt2", parameters=1, epochs=1,
+            run_id="r",
+            name=name,
+            arrival=0,
+            state="queued",
+            priority=0,
+            model_format="pt2",
+            parameters=1,
+            epochs=1,
             steps_total=5,
-        )  # fmt: skip
+        )
         with pytest.raises(BadInput, match="Two sub-models"):
             running.commands.issue("r", None, Verb.ADD, {"submodel": {"name": name}, "files": {}}, row=row)
 
@@ -146,9 +153,16 @@ def test_a_failed_submodel_is_tried_again_with_what_was_changed_even_after_the_e
 
 def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) -> None:
     row = SubModelRow(
-        run_id="r", name="c", arrival=0, state="queued", priority=0, model_format="pt2", parameters=1, epochs=1,
+        run_id="r",
+        name="c",
+        arrival=0,
+        state="queued",
+        priority=0,
+        model_format="pt2",
+        parameters=1,
+        epochs=1,
         steps_total=5,
-    )  # fmt: skip
+    )
     arguments = {"submodel": {"name": "c", "hyperparameters": {}}, "files": {"c": {"sha256:1": "c.pt2"}}}
     running.commands.issue("r", None, Verb.ADD, arguments, row=row)
     run, rows = running.runs.get("r")

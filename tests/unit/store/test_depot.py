@@ -98,10 +98,28 @@ class Hosts:
         removal.remove_file(home, store, sha256(content_of(number)), "", for_all=True)
 
     def submit(self, host: int, run_id: str) -> None:
-        run = RunRow(id=run_id, name=run_id, submitter="", state="queued", device="cpu", threads=1,
-                     spec={"submodels": [{"name": "n"}]}, created_at_s=0.0)  # fmt: skip
-        row = SubModelRow(run_id=run_id, name="n", owner="", arrival=0, state="queued", priority=0,
-                          model_format="pt2", parameters=1, epochs=1, steps_total=10)  # fmt: skip
+        run = RunRow(
+            id=run_id,
+            name=run_id,
+            submitter="",
+            state="queued",
+            device="cpu",
+            threads=1,
+            spec={"submodels": [{"name": "n"}]},
+            created_at_s=0.0,
+        )
+        row = SubModelRow(
+            run_id=run_id,
+            name="n",
+            owner="",
+            arrival=0,
+            state="queued",
+            priority=0,
+            model_format="pt2",
+            parameters=1,
+            epochs=1,
+            steps_total=10,
+        )
         self.at(host)[1].runs.add((run, [row]))
 
     def checkpoint(self, host: int, run_id: str) -> None:
@@ -166,19 +184,24 @@ class Hosts:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("import", "import", "delete file", "submit", "checkpoint", "checkpoint", "delete run")),
-        st.integers(0, 1), st.integers(0, 1), st.integers(0, 6),
+        st.integers(0, 1),
+        st.integers(0, 1),
+        st.integers(0, 6),
     ),
     max_size=14,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("place", KINDS, indirect=True)
 @given(steps=STEPS)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_rows_and_blobs_stay_together_on_two_hosts_and_kills_heal(
-    place: Place, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, new_url: NewUrl,
+    place: Place,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    new_url: NewUrl,
     steps: list[Any],
-) -> None:  # fmt: skip
+) -> None:
     with new_url() as url:
         _live(place, tmp_path_factory.mktemp("hosts"), monkeypatch, url, steps)
 

@@ -66,8 +66,10 @@ def test_the_watch_knows_our_workers_and_what_they_hold(store: Store, clock: Sim
     store.workers.claim("r", BERTH)
     store.workers.register("r", WorkerIdentity(4711, 1.0, "boot"))
     store.hybrids.begin("r")
-    memory = [{"at_s": at, "source": source, "size_bytes": size} for at, source, size in
-              ((1.0, "PSS", 10), (2.0, "PSS", 20), (3.0, "other", 30))]  # fmt: skip
+    memory = [
+        {"at_s": at, "source": source, "size_bytes": size}
+        for at, source, size in ((1.0, "PSS", 10), (2.0, "PSS", 20), (3.0, "other", 30))
+    ]
     store.telemetry.write("r", TelemetryRows(memory=memory, hybrid={"memory_source": "PSS"}))
     watch.sample()
     assert sampler.asked == (["cpu"], {4711}, {"cpu": 20})

@@ -18,10 +18,20 @@ from unifiednn_core.store.devices import FRESH_S, SEEN_AGAIN_S
 
 CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 2 threads", total_bytes=2**35, threads=2)
 GPUS = tuple(
-    Device(name=f"cuda:{at}", type="cuda", host="h", index=at, kind="H200", total_bytes=None, threads=4, uuid=f"G{at}",
-           cpus=(at, at + 2), driver="570")
+    Device(
+        name=f"cuda:{at}",
+        type="cuda",
+        host="h",
+        index=at,
+        kind="H200",
+        total_bytes=None,
+        threads=4,
+        uuid=f"G{at}",
+        cpus=(at, at + 2),
+        driver="570",
+    )
     for at in range(2)
-)  # fmt: skip
+)
 ALL = (*GPUS, CPU)
 
 

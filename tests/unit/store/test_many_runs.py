@@ -154,12 +154,16 @@ def test_a_search_looks_at_no_more_than_the_newest_runs(
         require_equal_cost(*(one.ask(partial(search, everywhere=True)) for one in both))
 
 
-@pytest.mark.parametrize("call", [
-    lambda one: one.service.runs.observe(one.last),
-    lambda one: one.service.comparisons.comparable(one.last),
-    lambda one: one.service.comparisons.comparison(one.last),
-    lambda one: one.service.runs.deletion(one.last),
-], ids=["run", "equals", "comparison", "deletion"])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one: one.service.runs.observe(one.last),
+        lambda one: one.service.comparisons.comparable(one.last),
+        lambda one: one.service.comparisons.comparison(one.last),
+        lambda one: one.service.runs.deletion(one.last),
+    ],
+    ids=["run", "equals", "comparison", "deletion"],
+)
 def test_the_page_of_a_run_costs_as_much_with_many_others(
     both: tuple[Filled, Filled], call: Callable[[Filled], object]
 ) -> None:
@@ -194,16 +198,21 @@ def _of_last(call: Callable[[Filled], object], one: Filled, _service: Service) -
 def test_nothing_that_a_server_repeats_reads_a_whole_table(both: tuple[Filled, Filled], call: Call) -> None:
     service = both[1].service
     lines = plans(service.store._database._engine, both[1].ask(call))
-    whole = [line for line in lines if line.startswith("SCAN ") and line.split()[1] in
-             {"runs", "submodels", "hybrids", "commands", "events", "attempts", "slices"}]  # fmt: skip
+    whole = [
+        line
+        for line in lines
+        if line.startswith("SCAN ")
+        and line.split()[1] in {"runs", "submodels", "hybrids", "commands", "events", "attempts", "slices"}
+    ]
     assert all("USING INDEX hybrids_claimed" in line or "USING INDEX commands_waiting" in line for line in whole)
 
 
 def test_without_its_index_a_call_is_seen_to_grow(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The control."""
     homes = [Home(tmp_path_factory.mktemp("home")) for _ in range(2)]
-    few, many = (Filled(filled(home, replace(FLEET, ended=ended)), ended)
-                 for home, ended in zip(homes, (30, 300), strict=True))  # fmt: skip
+    few, many = (
+        Filled(filled(home, replace(FLEET, ended=ended)), ended) for home, ended in zip(homes, (30, 300), strict=True)
+    )
     for one in (few, many):
         with one.service.store._database.write() as session:
             session.execute(text("DROP INDEX hybrids_claimed"))
@@ -239,9 +248,11 @@ def test_the_speed_of_a_network_is_that_of_its_last_training(both: tuple[Filled,
         for part in session.scalars(select(SubModelRow).where(SubModelRow.ended_at_s.is_not(None))):
             part.service_s = chance.choice((0.0, 1.0, 2.0, 3.0)) + (part.ended_at_s or 0.0) / 1e9
     rows = [
-        (part, run) for run, parts in store.runs.listed() for part in parts
+        (part, run)
+        for run, parts in store.runs.listed()
+        for part in parts
         if part.ended_at_s is not None and part.service_s > 0 and part.steps_done > 0 and run.mode == HYBRID
-    ]  # fmt: skip
+    ]
     for owner in (None, scale_home.person(2)):
         mine = sorted((row for row, _ in rows if owner in (None, row.owner)), key=lambda row: row.ended_at_s)
         wanted = {row.memory_key: row.service_s / row.steps_done for row in mine}
@@ -261,9 +272,11 @@ def test_what_runs_keep_is_found_a_part_at_a_time(both: tuple[Filled, Filled]) -
     models = [(run, part) for run, part in listed if part.artifact is not None]
     assert run_id(3) not in {run.id for run, _ in models} and len(models) > 100
     keys: dict[str, Callable[..., Any]] = {
-        "added": lambda run, part: part.artifact_at_s, "name": lambda run, part: part.name,
-        "run": lambda run, part: run.name, "accuracy": lambda run, part: part.test_accuracy,
-    }  # fmt: skip
+        "added": lambda run, part: part.artifact_at_s,
+        "name": lambda run, part: part.name,
+        "run": lambda run, part: run.name,
+        "accuracy": lambda run, part: part.test_accuracy,
+    }
     for sort, key in keys.items():
         for down in (False, True):
             found = store.kept.of_runs(KeptQuery("model", sort=sort, descending=down, rows=7))  # type: ignore[arg-type]
@@ -273,9 +286,10 @@ def test_what_runs_keep_is_found_a_part_at_a_time(both: tuple[Filled, Filled]) -
     for words in ("run 11", "RESNET", run_id(5), "nothing of this"):
         found = store.kept.of_runs(KeptQuery("checkpoint", words))
         wanted_ids = {
-            (run.id, part.name) for run, part in listed
+            (run.id, part.name)
+            for run, part in listed
             if any(words.lower() in name.lower() for name in (run.name, run.id, part.name)) and part.checkpoint_at_s
-        }  # fmt: skip
+        }
         assert {(row.run_id, row.name) for row in found.rows} == wanted_ids and found.total == len(wanted_ids)
     mine = store.kept.of_runs(KeptQuery("model"), scale_home.person(4))
     assert (mine.total, mine.size_bytes) == (len(mine.rows), sum(row.artifact_bytes for row in mine.rows))

@@ -31,20 +31,40 @@ def _fill(store: Store) -> None:
             state, owner, device = draw.choice(list(State)), draw.choice(PEOPLE), draw.choice(DEVICES)
             run_id, name = f"2026-{place:04}", f"{draw.choice(('Alpha', 'beta', '100%_x'))}-{place}"
             ended = 2000.0 + draw.random() * 99 if state in ENDED else None
-            session.add(RunRow(
-                id=run_id, name=name, submitter=owner, state=state.value, device="auto", spec={"policy": {}},
-                created_at_s=float(draw.randrange(1000)), launched_at_s=1000.0, ended_at_s=ended,
-                fingerprint=f"f{place % 9}",
-                removed_at_s=1.0 if place % 10 == 0 else None,
-            ))  # fmt: skip
+            session.add(
+                RunRow(
+                    id=run_id,
+                    name=name,
+                    submitter=owner,
+                    state=state.value,
+                    device="auto",
+                    spec={"policy": {}},
+                    created_at_s=float(draw.randrange(1000)),
+                    launched_at_s=1000.0,
+                    ended_at_s=ended,
+                    fingerprint=f"f{place % 9}",
+                    removed_at_s=1.0 if place % 10 == 0 else None,
+                )
+            )
             session.add(HybridRow(id=run_id, device=device, peak_memory_bytes=draw.choice((None, draw.randrange(99)))))
             session.flush()
             for number, own in enumerate({owner, draw.choice(PEOPLE)}):
-                session.add(SubModelRow(
-                    run_id=run_id, name=f"net{number}", owner=own, arrival=number, state=state.value, priority=0,
-                    model_format="pt2", parameters=1, epochs=1, steps_total=1, ended_at_s=ended,
-                    test_accuracy=draw.choice((None, draw.random())),
-                ))  # fmt: skip
+                session.add(
+                    SubModelRow(
+                        run_id=run_id,
+                        name=f"net{number}",
+                        owner=own,
+                        arrival=number,
+                        state=state.value,
+                        priority=0,
+                        model_format="pt2",
+                        parameters=1,
+                        epochs=1,
+                        steps_total=1,
+                        ended_at_s=ended,
+                        test_accuracy=draw.choice((None, draw.random())),
+                    )
+                )
 
 
 def everything(store: Store, query: RunQuery, person: str | None = None):
@@ -78,10 +98,19 @@ def reference(store: Store, query: RunQuery, person: str | None):
 
 
 QUERIES = [
-    RunQuery(), RunQuery(text="ALPHA"), RunQuery(text="100%_"), RunQuery(text="net1"), RunQuery(text="bob@"),
-    RunQuery(text="%"), RunQuery(states=(State.FAILED, State.COMPLETED)), RunQuery(owner=""), RunQuery(owner=PEOPLE[1]),
-    RunQuery(device="cuda:0", since_s=200.0, until_s=700.0), RunQuery(rows=7), RunQuery(text="nothing has this"),
-]  # fmt: skip
+    RunQuery(),
+    RunQuery(text="ALPHA"),
+    RunQuery(text="100%_"),
+    RunQuery(text="net1"),
+    RunQuery(text="bob@"),
+    RunQuery(text="%"),
+    RunQuery(states=(State.FAILED, State.COMPLETED)),
+    RunQuery(owner=""),
+    RunQuery(owner=PEOPLE[1]),
+    RunQuery(device="cuda:0", since_s=200.0, until_s=700.0),
+    RunQuery(rows=7),
+    RunQuery(text="nothing has this"),
+]
 
 
 @pytest.mark.parametrize("person", [None, "ann@example.org"])
@@ -126,12 +155,14 @@ def test_a_list_is_sorted_by_what_the_person_may_see_and_no_value_comes_last(sto
         own = [part for part in parts if person in (None, part.owner)]
         best = [part.test_accuracy for part in own if part.test_accuracy is not None]
         return {
-            "name": run.name.lower(), "state": run.state, "device": run.device,
+            "name": run.name.lower(),
+            "state": run.state,
+            "device": run.device,
             "time": None if run.ended_at_s is None else run.ended_at_s - run.launched_at_s,
             "accuracy": max(best, default=None),
             "owner": run.submitter if person is None else run.created_at_s,
             "memory": run.peak_memory_bytes if person is None else run.created_at_s,
-        }[sort]  # fmt: skip
+        }[sort]
 
     values = [value(run, parts) for run, parts in found]
     known = [one for one in values if one is not None]
@@ -154,9 +185,11 @@ def test_current_runs_are_the_open_the_newest_and_those_that_failed(store, perso
     open_ids = {run.id for run, _ in rows if State(run.state) not in ENDED}
     ended = [run.id for run, _ in rows if State(run.state) in ENDED]
     broken = [
-        run.id for run, parts in rows if (run.ended_at_s or 0.0) >= since_s
+        run.id
+        for run, parts in rows
+        if (run.ended_at_s or 0.0) >= since_s
         and (run.state in ("failed", "interrupted") or any(part.state == "failed" for part in parts))
-    ]  # fmt: skip
+    ]
     found = store.run_lists.current(since_s, person)
     ids = [run.id for run, _ in found]
     assert open_ids | {*ended[:NEWEST]} | {*broken} <= {*ids} <= {run.id for run, _ in rows}

@@ -70,8 +70,9 @@ def placed(store: Store) -> dict[str, str | None]:
 def test_from_the_line_to_the_end(store: Store, clock: SimulatedClock) -> None:
     add_both(store)
     assert [(run.id, [row.name for row in rows]) for run, rows in store.workers.waiting()] == [
-        ("ann", ["a", "b"]), ("bob", ["c"]),
-    ]  # fmt: skip
+        ("ann", ["a", "b"]),
+        ("bob", ["c"]),
+    ]
     assert store.workers.open_shared("h", OF_ANN, berth(), SETTINGS)
     assert (states(store, "ann"), states(store, "bob")) == (["starting", "queued", "queued"], ["queued", "queued"])
     assert [run.id for run, _ in store.workers.waiting()] == ["bob"]
@@ -253,12 +254,18 @@ def test_one_that_never_trained_is_stopped_without_a_worker(store: Store) -> Non
 
 OPERATIONS = st.one_of(
     st.tuples(st.just("place"), st.sampled_from(("cpu", "cuda:0")), st.integers(1, 3)),
-    st.tuples(st.sampled_from(("work", "restart", "lose", "close", "back", "finish", "fail", "move")),
-              st.sampled_from(("cpu", "cuda:0")), st.integers(0, 2)),
-    st.tuples(st.sampled_from((Verb.PAUSE, Verb.RESUME, Verb.STOP, Verb.RETRY)),
-              st.sampled_from((("ann", None), ("ann", "a"), ("ann", "b"), ("bob", None), ("bob", "c"))), st.just(0)),
+    st.tuples(
+        st.sampled_from(("work", "restart", "lose", "close", "back", "finish", "fail", "move")),
+        st.sampled_from(("cpu", "cuda:0")),
+        st.integers(0, 2),
+    ),
+    st.tuples(
+        st.sampled_from((Verb.PAUSE, Verb.RESUME, Verb.STOP, Verb.RETRY)),
+        st.sampled_from((("ann", None), ("ann", "a"), ("ann", "b"), ("bob", None), ("bob", "c"))),
+        st.just(0),
+    ),
     st.tuples(st.just("settle"), st.just(""), st.just(0)),
-)  # fmt: skip
+)
 
 
 class Fleet:

@@ -38,9 +38,15 @@ def add_run(
     parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in names]
     spec = {"recovery": recovery, "policy": {"name": "fcfs"}, "submodels": parts}
     run = RunRow(
-        id=run_id, name=run_id, shared=shared, state="queued", device=device, spec=spec, threads=1,
+        id=run_id,
+        name=run_id,
+        shared=shared,
+        state="queued",
+        device=device,
+        spec=spec,
+        threads=1,
         created_at_s=created_at_s,
-    )  # fmt: skip
+    )
     submodels = [
         SubModelRow(
             run_id=run_id,
@@ -129,10 +135,17 @@ def test_what_a_later_attempt_did_again_counts_nowhere(store: Store) -> None:
 
     def trained(attempt: int, steps: range) -> None:
         rows = [
-            {"submodel": "a", "attempt": attempt, "step": s, "steps": 1, "epoch": s / 10, "loss": attempt + s / 100,
-             "accuracy": None}
+            {
+                "submodel": "a",
+                "attempt": attempt,
+                "step": s,
+                "steps": 1,
+                "epoch": s / 10,
+                "loss": attempt + s / 100,
+                "accuracy": None,
+            }
             for s in steps
-        ]  # fmt: skip
+        ]
         epochs = [{"submodel": "a", "attempt": attempt, "epoch": s, "step": s, **FIGURES} for s in steps]
         store.telemetry.write("r", TelemetryRows(steps=rows, epochs=epochs, submodels={"a": {"steps_done": steps[-1]}}))
 
@@ -183,9 +196,10 @@ def test_of_many_epochs_a_page_reads_few_that_stay_and_the_last_one(store: Store
     for now in (done - 1, done):
         rows = [
             {"submodel": name, "attempt": 1, "epoch": epoch, "step": epoch, **FIGURES}
-            for name, last in (("a", now), ("b", 3)) for epoch in range(1 if now < done else last, last + 1)
+            for name, last in (("a", now), ("b", 3))
+            for epoch in range(1 if now < done else last, last + 1)
             if now < done or name == "a"
-        ]  # fmt: skip
+        ]
         store.telemetry.write("r", TelemetryRows(epochs=rows, submodels={"a": {"epochs_done": now}}))
         few, whole = (store.telemetry.history("r", None, most_epochs=most).epochs for most in (4, None))
         assert [row.epoch for row in whole["a"]] == list(range(1, now + 1)), "an export takes all"

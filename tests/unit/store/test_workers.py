@@ -193,9 +193,12 @@ def test_the_second_death_at_the_same_operator_is_enough_whatever_the_others_did
 
 
 @pytest.mark.parametrize(
-    "past", [lambda store: store.runs.record_checkpoint("r", "b", name="c", step=7, size_bytes=1),
-             lambda store: store.runs.transition("r", "b", Event.COMPLETE)],
-)  # fmt: skip
+    "past",
+    [
+        lambda store: store.runs.record_checkpoint("r", "b", name="c", step=7, size_bytes=1),
+        lambda store: store.runs.transition("r", "b", Event.COMPLETE),
+    ],
+)
 def test_a_place_is_forgotten_once_its_sub_model_is_past_it(
     store: Store, clock: SimulatedClock, past: Callable[[Store], object]
 ) -> None:

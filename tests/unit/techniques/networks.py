@@ -14,9 +14,16 @@ from unifiednn_core.testing.techniques import Example
 
 def convolutions() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(2048, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(2048, 10),
+    )
 
 
 def layers() -> nn.Module:

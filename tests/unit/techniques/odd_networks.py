@@ -152,6 +152,19 @@ def odd(kind: str) -> nn.Module:
 
 
 ODD = (
-    "in place", "views", "twice", "attention", "lstm", "gru", "checkpoint", "reentrant",
-    "own function", "second order", "vmap", "complex", "words", "pools", "ranges",
-)  # fmt: skip
+    "in place",
+    "views",
+    "twice",
+    "attention",
+    "lstm",
+    "gru",
+    "checkpoint",
+    "reentrant",
+    "own function",
+    "second order",
+    "vmap",
+    "complex",
+    "words",
+    "pools",
+    "ranges",
+)

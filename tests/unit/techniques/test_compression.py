@@ -43,9 +43,11 @@ def test_each_bit_of_what_is_packed_comes_back(dtype, layout):
         saved.view(-1)[::7] = torch.tensor(-0.0, dtype=dtype)
         saved.view(-1)[::11] = torch.tensor(float("nan"), dtype=dtype)
     saved = {
-        "rows": lambda: saved, "channels last": lambda: saved.contiguous(memory_format=torch.channels_last),
-        "transposed": lambda: saved.transpose(1, 3), "gaps": lambda: saved[:, ::2],
-    }[layout]()  # fmt: skip
+        "rows": lambda: saved,
+        "channels last": lambda: saved.contiguous(memory_format=torch.channels_last),
+        "transposed": lambda: saved.transpose(1, 3),
+        "gaps": lambda: saved[:, ::2],
+    }[layout]()
     with SavedTensors([Packing()], nn.Module()) as context:
         kept = context._pack(saved)
         back = context._unpack(kept)

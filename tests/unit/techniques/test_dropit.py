@@ -35,9 +35,15 @@ class HuggingFaceLayer(nn.Module):
 def texts() -> nn.Module:
     """Conv1d, and a Conv1D of Hugging Face."""
     return nn.Sequential(
-        nn.Flatten(2), nn.Conv1d(3, 8, 5), nn.LayerNorm(252), HuggingFaceLayer(252, 24), nn.GELU(),
-        HuggingFaceLayer(24, 12), nn.Flatten(), nn.Linear(96, 10),
-    )  # fmt: skip
+        nn.Flatten(2),
+        nn.Conv1d(3, 8, 5),
+        nn.LayerNorm(252),
+        HuggingFaceLayer(252, 24),
+        nn.GELU(),
+        HuggingFaceLayer(24, 12),
+        nn.Flatten(),
+        nn.Linear(96, 10),
+    )
 
 
 def gradients(make, techniques: Techniques = NONE, *, graph: bool = False) -> dict[str, Tensor]:

@@ -14,9 +14,16 @@ from unifiednn_core.techniques.recompute import keep_as_it_is
 
 ATEN = torch.ops.aten
 ONE = [
-    ATEN.relu_.default, ATEN.sigmoid.default, ATEN.tanh.default, ATEN.relu.default, ATEN.sigmoid_.default,
-    ATEN.contiguous.default, ATEN.detach.default, ATEN.clone.default, ATEN.neg_.default,
-]  # fmt: skip
+    ATEN.relu_.default,
+    ATEN.sigmoid.default,
+    ATEN.tanh.default,
+    ATEN.relu.default,
+    ATEN.sigmoid_.default,
+    ATEN.contiguous.default,
+    ATEN.detach.default,
+    ATEN.clone.default,
+    ATEN.neg_.default,
+]
 TWO = [ATEN.add_.Tensor, ATEN.mul.Tensor, ATEN.add.Tensor, ATEN.mul_.Tensor, ATEN.type_as.default]
 
 

@@ -165,12 +165,14 @@ def test_a_plan_keeps_the_limit_and_the_last_saved_first(data: st.DataObject) ->
     most = data.draw(st.integers(0, 200))
     plan = planned(absences, alive, most)
     there = [
-        now + sum(
-            one.size_bytes for place, one in enumerate(absences)
+        now
+        + sum(
+            one.size_bytes
+            for place, one in enumerate(absences)
             if place in plan.stays and one.left is not None and one.left <= moment < (one.back or 0)
         )
         for moment, now in enumerate(alive)
-    ]  # fmt: skip
+    ]
     assert all(now <= max(most, before) for now, before in zip(there, alive, strict=True))
     assert all(place in plan.stays for place, one in enumerate(absences) if one.left is None)
     last = len(absences) - 1
@@ -221,11 +223,15 @@ def test_on_a_gpu_streams_wait_before_memory_is_used_again(monkeypatch: pytest.M
     cuda = SimpleNamespace(
         Stream=lambda device: FakeStream(made), current_stream=lambda device: made.now, stream=made.stream
     )
-    monkeypatch.setattr(host_memory, "torch", SimpleNamespace(
-        cuda=cuda,
-        empty=lambda count, dtype, pin_memory: torch_of_room.empty(count, dtype=dtype),
-        empty_like=lambda one, device, pin_memory: torch_of_room.empty_like(one),
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        host_memory,
+        "torch",
+        SimpleNamespace(
+            cuda=cuda,
+            empty=lambda count, dtype, pin_memory: torch_of_room.empty(count, dtype=dtype),
+            empty_like=lambda one, device, pin_memory: torch_of_room.empty_like(one),
+        ),
+    )
     host, flat = host_memory.PinnedMemory(torch.device("cuda", 0)), torch.arange(5.0)
     parcel = host.send(flat)
     assert made.log == [("copies", "waits for", "compute"), ("copies", "records", "event 0")]

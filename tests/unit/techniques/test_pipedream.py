@@ -124,8 +124,10 @@ def parts() -> list[nn.Module]:
 
 def batches(count: int = 9) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(8, 1, 8, 8, generator=generator), torch.randint(4, (8,), generator=generator))
-            for _ in range(count)]  # fmt: skip
+    return [
+        (torch.randn(8, 1, 8, 8, generator=generator), torch.randint(4, (8,), generator=generator))
+        for _ in range(count)
+    ]
 
 
 def trained(

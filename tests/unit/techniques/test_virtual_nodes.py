@@ -45,18 +45,29 @@ def nodes(count: int, shares: list[int] | None = None, devices: int = 1) -> dict
 def network() -> nn.Module:
     """Large activations, few weights, no batch normalisation."""
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Conv2d(8, 8, 3, padding=1), nn.Tanh(), nn.MaxPool2d(4),
-        nn.Flatten(), nn.Linear(288, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(288, 10),
+    )
 
 
 def learner_of(module: nn.Module, data: Dataset, techniques: Sequence[dict[str, Any]]) -> EagerLearner:
     asked = Hyperparameters.model_validate({"batch_size": BATCH, "techniques": list(techniques)})
     lease = ResidentData(CPU).hold("train", lambda: data)
     return EagerLearner(
-        Step(), asked, module, nn.CrossEntropyLoss(), list(module.parameters()), lease, Randomness(module, 0, CPU),
+        Step(),
+        asked,
+        module,
+        nn.CrossEntropyLoss(),
+        list(module.parameters()),
+        lease,
+        Randomness(module, 0, CPU),
         techniques=built(asked.techniques),
-    )  # fmt: skip
+    )
 
 
 def taken(
@@ -186,9 +197,15 @@ def test_devices_compute_at_once_unless_the_network_draws_or_keeps_statistics(
     data = Dataset.of(inputs=torch.ones(8, 1, 6, 6), targets=torch.arange(8) % 4)
     lease, meeting = ResidentData(CPU).hold("train", lambda: data), Meeting(2 if at_once else 1)
     EagerLearner(
-        Step(), asked, module, meeting, list(module.parameters()), lease, Randomness(module, 0, CPU),
+        Step(),
+        asked,
+        module,
+        meeting,
+        list(module.parameters()),
+        lease,
+        Randomness(module, 0, CPU),
         techniques=built(asked.techniques),
-    )([torch.arange(8)])  # fmt: skip
+    )([torch.arange(8)])
     assert len(meeting.threads - {threading.get_ident()}) == (2 if at_once else 0)
 
 
@@ -342,9 +359,7 @@ def slowest(shares: Sequence[int], speeds: Sequence[float], start_s: float) -> f
     return max(sum(start_s + speeds[device] * size for size in shares[device::devices]) for device in range(devices))
 
 
-@given(
-    st.integers(8, 24), st.integers(2, 4), st.lists(st.floats(0.5, 5), min_size=2, max_size=3), st.floats(0, 3)
-)  # fmt: skip
+@given(st.integers(8, 24), st.integers(2, 4), st.lists(st.floats(0.5, 5), min_size=2, max_size=3), st.floats(0, 3))
 @settings(deadline=None, max_examples=60)
 def test_measured_shares_are_the_best_there_are(samples: int, count: int, speeds: list[float], start_s: float) -> None:
     speeds = speeds[:count]

@@ -64,8 +64,15 @@ def test_the_summary_names_the_start():
 
 
 def test_the_summary_says_what_is_guessed_until_somebody_changes_it():
-    data = FileView(sha256="d", kind="data", filename="d.zip", format="-", size_bytes=1, created_at_s=0,
-                    facts={"classes": 4, "input_shape": [3, 8, 8]})  # fmt: skip
+    data = FileView(
+        sha256="d",
+        kind="data",
+        filename="d.zip",
+        format="-",
+        size_bytes=1,
+        created_at_s=0,
+        facts={"classes": 4, "input_shape": [3, 8, 8]},
+    )
     guesses = {"train_data": "d.zip", "test_data": "d-test20-seed0.safetensors", "scale": 1 / 255}
     guessed = drafts.with_guesses({"name": "m", "model": "m.pt2"}, guesses)
     line = drafts.summary(guessed, {}, data)

@@ -14,9 +14,14 @@ NAMES = ("lenet", "resnet", "resnet18")
 
 def file(filename, kind="data", shape=(1, 8, 8), at_s=0.0):
     return FileView(
-        sha256=f"{filename}-{at_s:g}", kind=kind, filename=filename, format="-", size_bytes=1, created_at_s=at_s,
+        sha256=f"{filename}-{at_s:g}",
+        kind=kind,
+        filename=filename,
+        format="-",
+        size_bytes=1,
+        created_at_s=at_s,
         facts={"input_shape": list(shape)},
-    )  # fmt: skip
+    )
 
 
 def model(filename, shape=(1, 8, 8)):
@@ -35,12 +40,16 @@ def trains(files, library=None):
 
 
 def test_each_model_becomes_a_sub_model_on_the_data_named_like_it():
-    files = [model("cats.pt2"), model("dogs.pt2"), *(file(f"{one}_{part}.npz") for one in ("dogs", "cats")
-                                                     for part in ("test", "train"))]  # fmt: skip
+    files = [
+        model("cats.pt2"),
+        model("dogs.pt2"),
+        *(file(f"{one}_{part}.npz") for one in ("dogs", "cats") for part in ("test", "train")),
+    ]
     draft = dropped.with_files(drafts.new(), files, files, NAMES)
     assert pairs(draft) == [
-        ("cats", "cats_train.npz-0", "cats_test.npz-0"), ("dogs", "dogs_train.npz-0", "dogs_test.npz-0"),
-    ]  # fmt: skip
+        ("cats", "cats_train.npz-0", "cats_test.npz-0"),
+        ("dogs", "dogs_train.npz-0", "dogs_test.npz-0"),
+    ]
 
 
 def test_without_a_common_name_data_go_by_shape_then_by_order():

@@ -8,9 +8,14 @@ from pages._ui import forecast_panel
 from unifiednn_core.views.forecast import PolicyForecast
 
 MADE = PolicyForecast(
-    policy="fcfs", policy_text="First come", turns=(), finish_s={"lenet": 2.0}, mean_turnaround_s=2.0, makespan_s=2.0,
+    policy="fcfs",
+    policy_text="First come",
+    turns=(),
+    finish_s={"lenet": 2.0},
+    mean_turnaround_s=2.0,
+    makespan_s=2.0,
     fairness=1.0,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("equal, marked", [(1, 1), (2, 2), (3, 0)])

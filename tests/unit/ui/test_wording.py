@@ -55,8 +55,11 @@ def test_ages_are_told_in_minutes_then_hours_then_as_a_date():
     now_s = 1_700_000_000.0
     ages_s = (5, 600, 7200, 3 * 24 * 3600)
     assert [wording.ago_text(now_s - age_s, now_s, "UTC") for age_s in ages_s] == [
-        "just now", "10 min ago", "2 h ago", "2023-11-11 22:13",
-    ]  # fmt: skip
+        "just now",
+        "10 min ago",
+        "2 h ago",
+        "2023-11-11 22:13",
+    ]
     assert wording.ago_text(None, now_s) == "-"
 
 
@@ -69,8 +72,13 @@ def test_ages_of_what_changes_by_the_second_are_told_in_seconds():
     now_s = 1_700_000_000.0
     ages_s = (-2, 0, 3.4, 59.4, 60, 7200)
     assert [wording.ago_text(now_s - age_s, now_s, seconds=True) for age_s in ages_s] == [
-        "0 s ago", "0 s ago", "3 s ago", "59 s ago", "1 min ago", "2 h ago",
-    ]  # fmt: skip
+        "0 s ago",
+        "0 s ago",
+        "3 s ago",
+        "59 s ago",
+        "1 min ago",
+        "2 h ago",
+    ]
     assert wording.ago_text(None, now_s, seconds=True) == "-"
 
 

@@ -86,23 +86,46 @@ def test_the_shipped_saving_is_that_of_the_results() -> None:
     case = json.loads((RESULTS / Path(shipped.source).name).read_text())["cases"][0]
     ours, theirs = case["hybrids"]["fcfs, warm"], case["baselines"][shipped.mode]
     assert shipped == Saving(
-        run_id="", mode="concurrent", networks=len(case["submodels"]), source=shipped.source,
-        hybrid_bytes=int(ours["memory_bytes"][0]), baseline_bytes=int(theirs["memory_bytes"][0]),
-        hybrid_s=ours["makespan_s"][0], baseline_s=theirs["makespan_s"][0],
-    )  # fmt: skip
+        run_id="",
+        mode="concurrent",
+        networks=len(case["submodels"]),
+        source=shipped.source,
+        hybrid_bytes=int(ours["memory_bytes"][0]),
+        baseline_bytes=int(theirs["memory_bytes"][0]),
+        hybrid_s=ours["makespan_s"][0],
+        baseline_s=theirs["makespan_s"][0],
+    )
     assert case["verdicts"]["fcfs, warm"]["concurrent"]["identical_weights"] is True
 
 
 def test_a_holder_is_named_with_its_end() -> None:
     member = HybridMember(
-        run_id="r", run_name="demo", name="a", shown="a", number=0, owner="", state=State.RUNNING, steps_done=5,
-        steps_total=10, holds_device=True, ends_in_s=Estimate(60, 50, 70), leaving=None,
-    )  # fmt: skip
+        run_id="r",
+        run_name="demo",
+        name="a",
+        shown="a",
+        number=0,
+        owner="",
+        state=State.RUNNING,
+        steps_done=5,
+        steps_total=10,
+        holds_device=True,
+        ends_in_s=Estimate(60, 50, 70),
+        leaving=None,
+    )
     hybrid = ListedHybrid(
-        hybrid_id="h", shared=True, mode="hybrid", device="cpu", policy="fair", now_reason=None, since_s=None,
-        memory_bytes=None, peak_memory_bytes=None, heartbeat_age_s=None,
+        hybrid_id="h",
+        shared=True,
+        mode="hybrid",
+        device="cpu",
+        policy="fair",
+        now_reason=None,
+        since_s=None,
+        memory_bytes=None,
+        peak_memory_bytes=None,
+        heartbeat_age_s=None,
         members=(member, replace(member, run_name="other", ends_in_s=Estimate(90, 80, 100))),
-    )  # fmt: skip
+    )
     assert attention.ends_of(hybrid) == Estimate(90, 80, 100) and attention.progress_of(hybrid) == 0.5
     assert attention.holder_text(hybrid, "about 14:32") == "cpu trains demo, other, until about 14:32."
     unknown = replace(hybrid, members=(replace(member, ends_in_s=None),))

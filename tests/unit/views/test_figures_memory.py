@@ -116,9 +116,17 @@ def test_a_chip_hides_all_that_a_sub_model_holds_and_the_key_names_what_nobody_h
     own = {trace["meta"]["of"] for trace in stacked(figure) if trace["name"].startswith("A ")}
     assert own == {part_key("lenet")} and figure["layout"]["showlegend"] is False
     alone = [trace["name"] for trace in stacked(figure) if trace["meta"]["of"] == ""]
-    assert [entry["name"] for entry in figure["layout"]["meta"]["key"]] == alone == [
-        "context", "slack", "data sets", "others", "unexplained",
-    ]  # fmt: skip
+    assert (
+        [entry["name"] for entry in figure["layout"]["meta"]["key"]]
+        == alone
+        == [
+            "context",
+            "slack",
+            "data sets",
+            "others",
+            "unexplained",
+        ]
+    )
 
 
 def test_the_total_knows_its_context_so_that_the_browser_can_leave_it_out():
@@ -143,8 +151,16 @@ def test_the_hover_label_has_one_line_for_each_use_or_sub_model_and_the_total():
     figure = memory(VIEW)
     told = [trace for trace in figure["data"] if trace.get("hoverinfo") != "skip"]
     assert [trace["name"] for trace in told] == [
-        "context", "slack", "data sets", "A weights", "B weights", "C weights", "others", "unexplained", "total",
-    ]  # fmt: skip
+        "context",
+        "slack",
+        "data sets",
+        "A weights",
+        "B weights",
+        "C weights",
+        "others",
+        "unexplained",
+        "total",
+    ]
     own = [unpack(trace["y"]) for trace in stacked(figure) if trace["meta"]["of"] == part_key("lenet")]
     [weights] = named(figure, "A weights")
     assert unpack(weights["customdata"]) == pytest.approx(sum(own)), "all that lenet holds"

@@ -28,8 +28,14 @@ def test_no_two_sub_models_share_a_letter(arrivals):
 
 def test_letters_go_on_after_z_as_spreadsheets_do():
     assert [sign(arrival).letter for arrival in (0, 25, 26, 51, 52, 701, 702)] == [
-        "A", "Z", "AA", "AZ", "BA", "ZZ", "AAA",
-    ]  # fmt: skip
+        "A",
+        "Z",
+        "AA",
+        "AZ",
+        "BA",
+        "ZZ",
+        "AAA",
+    ]
 
 
 def test_colour_and_dash_tell_56_sub_models_apart():

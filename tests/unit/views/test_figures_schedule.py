@@ -48,8 +48,10 @@ def test_the_arms_stand_below_each_other_from_their_launch_and_baselines_are_hat
     for view, first in zip(views, figure["data"][::3], strict=True):
         assert unpack(first["base"])[0] == pytest.approx(view.launch_offset_s)
     assert [note["text"].split("</b>")[0] for note in figure["layout"]["annotations"]] == [
-        "<b>hybrid", "<b>concurrent", "<b>sequential",
-    ]  # fmt: skip
+        "<b>hybrid",
+        "<b>concurrent",
+        "<b>sequential",
+    ]
 
 
 def test_no_arm_makes_an_empty_figure():

@@ -9,9 +9,7 @@ from unifiednn_core.views.runs import FileView
 
 
 def file(**facts: Any) -> FileView:
-    return FileView(
-        sha256="0", kind="data", filename="f", format="pt", size_bytes=1, created_at_s=0.0, facts=facts
-    )  # fmt: skip
+    return FileView(sha256="0", kind="data", filename="f", format="pt", size_bytes=1, created_at_s=0.0, facts=facts)
 
 
 @pytest.mark.parametrize(

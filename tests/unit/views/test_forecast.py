@@ -21,8 +21,10 @@ NOTHING = Overheads(0.0, 0.0)
 
 
 def job_set(*seconds: float, basis: str = "measured", **more: object) -> JobSet:
-    jobs = [SimulatedJob(name=f"net{at}", epochs=4, steps_per_epoch=5, seconds_per_step=one / 20, parameters=at + 1)
-            for at, one in enumerate(seconds)]  # fmt: skip
+    jobs = [
+        SimulatedJob(name=f"net{at}", epochs=4, steps_per_epoch=5, seconds_per_step=one / 20, parameters=at + 1)
+        for at, one in enumerate(seconds)
+    ]
     return JobSet(**{"jobs": tuple(jobs), "basis": basis, "overheads": NOTHING, **more})
 
 

@@ -54,9 +54,12 @@ def test_sub_models_that_enter_the_same_state_one_after_another_are_one_line() -
     ]
     lines = event_lines(events)
     assert [line.text for line in lines] == [
-        "net0, net1 and 12 more are running.", "net1 is failed.", "net2 is failed.", "None is completed.",
+        "net0, net1 and 12 more are running.",
+        "net1 is failed.",
+        "net2 is failed.",
+        "None is completed.",
         "net3 is completed.",
-    ]  # fmt: skip
+    ]
     assert lines[0].who == tuple(names), "a filter by one of them still finds it"
 
 

@@ -99,8 +99,10 @@ def test_repeats_that_disagree_are_told_and_none_is_hidden():
 
 def test_the_environment_is_told_in_pairs():
     assert tables.flat({"a": {"b_c": 1, "d": None}, "e": ["x", "y"]}) == [
-        ("a, b c", "1"), ("a, d", "not available"), ("e", "x, y"),
-    ]  # fmt: skip
+        ("a, b c", "1"),
+        ("a, d", "not available"),
+        ("e", "x, y"),
+    ]
     assert "not recorded" in tables.environment(comparison(environment={}))
 
 

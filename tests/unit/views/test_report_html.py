@@ -58,8 +58,13 @@ def test_the_report_holds_verdict_arms_curves_memory_schedule_environment_and_co
         assert part in words
     board = json.loads(next(body for kind, body in Page(text).scripts if kind == "application/json"))
     assert [chart["name"] for chart in board["charts"]] == [
-        "loss-epochs", "loss-seconds", "accuracy-epochs", "accuracy-seconds", "memory", "schedule",
-    ]  # fmt: skip
+        "loss-epochs",
+        "loss-seconds",
+        "accuracy-epochs",
+        "accuracy-seconds",
+        "memory",
+        "schedule",
+    ]
     assert [chip["name"] for chip in board["chips"]] == ["lenet", "resnet", "transformer", "concurrent"]
 
 

@@ -29,8 +29,11 @@ def test_repeats_that_point_both_ways_say_that_nothing_is_clear():
 
 def test_gains_losses_and_ties_have_a_sign():
     assert [cards.signed_text(spread(ratio)) for ratio in (0.46, 1.12, 1.002, 0.998)] == [
-        "\N{MINUS SIGN}54 %", "+12 %", "±0 %", "±0 %",
-    ]  # fmt: skip
+        "\N{MINUS SIGN}54 %",
+        "+12 %",
+        "±0 %",
+        "±0 %",
+    ]
 
 
 def test_the_spread_says_how_often_it_was_measured():

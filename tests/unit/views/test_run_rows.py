@@ -145,7 +145,7 @@ def due(policy: str, run_state: str = "running", **columns: Any) -> tuple[str | 
         ("deadline", {"deadline_s": 60.0, "joined_at_s": NOW_S - 10, "steps_done": 99, "service_s": 99.0}, "holds", 50),
         ("deadline", {}, None, None),
     ],
-)  # fmt: skip
+)
 def test_a_deadline_is_met_missed_held_or_late_as_far_as_anyone_knows(
     policy: str, columns: dict[str, Any], stands: str | None, in_s: float | None
 ) -> None:

@@ -62,16 +62,19 @@ def test_a_technique_beside_none_is_the_only_setting_that_differs() -> None:
     def trained_with(techniques: list[object]) -> Side:
         parts = [
             {**part, "hyperparameters": {**part["hyperparameters"], "techniques": techniques}}
-            if part["name"] == "lenet" else part for part in view.spec["submodels"]
-        ]  # fmt: skip
+            if part["name"] == "lenet"
+            else part
+            for part in view.spec["submodels"]
+        ]
         return side(replace(view, spec={**view.spec, "submodels": parts}), "one")
 
     lossy = {"name": "compression", "bfloat16": True}
     pair = [trained_with([]), trained_with([lossy])]
     [(name, texts)] = settings(pair)
     assert (name, texts) == (
-        "lenet.hyperparameters.techniques", ("-", "Activation compression (bfloat16: true), lossy")
-    )  # fmt: skip
+        "lenet.hyperparameters.techniques",
+        ("-", "Activation compression (bfloat16: true), lossy"),
+    )
     assert texts[1] in selection.settings_table(pair)
 
 

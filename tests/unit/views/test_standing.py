@@ -21,10 +21,21 @@ POLICIES = sorted({card.name for card in describe()})
 
 def row(place: int, **changes: object) -> SimpleNamespace:
     values: dict[str, object] = {
-        "name": f"net{place}", "arrival": place, "state": "running", "lane": None, "priority": 0,
-        "parameters": 100 - place, "epochs": 9, "epochs_done": 2, "steps_total": 90, "steps_done": 20,
-        "service_s": 4.0 + place, "owner": "", "joined_at_s": None, "deadline_s": None,
-    }  # fmt: skip
+        "name": f"net{place}",
+        "arrival": place,
+        "state": "running",
+        "lane": None,
+        "priority": 0,
+        "parameters": 100 - place,
+        "epochs": 9,
+        "epochs_done": 2,
+        "steps_total": 90,
+        "steps_done": 20,
+        "service_s": 4.0 + place,
+        "owner": "",
+        "joined_at_s": None,
+        "deadline_s": None,
+    }
     return SimpleNamespace(**values | changes)
 
 
@@ -86,9 +97,10 @@ def test_the_state_of_a_sub_model_says_what_it_waits_for(
 
 
 def test_a_run_of_which_some_completed_says_so() -> None:
-    parts = tuple(submodel(at, name, 2, state) for at, (name, state) in enumerate(
-        [("a", State.COMPLETED), ("b", State.FAILED), ("c", State.COMPLETED)]
-    ))  # fmt: skip
+    parts = tuple(
+        submodel(at, name, 2, state)
+        for at, (name, state) in enumerate([("a", State.COMPLETED), ("b", State.FAILED), ("c", State.COMPLETED)])
+    )
     assert wording.run_words(run("r", State.FAILED, parts)).label == "Completed, 1 failed"
     assert wording.run_words(run("r", State.FAILED, parts[1:2])).label == "Failed"
     assert wording.run_words(run("r", State.RUNNING, parts)).label == "Running"

@@ -52,9 +52,16 @@ def test_what_the_check_measured_is_one_line(with_mib: int, seconds: float | Non
 
 def test_nothing_is_said_where_nothing_was_measured() -> None:
     report = SubModelReport(
-        name="a", format="pt2", parameters=1, weights_bytes=4, input_shape=(1,), samples=1, test_samples=None,
-        classes=None, steps_per_epoch=1,
-    )  # fmt: skip
+        name="a",
+        format="pt2",
+        parameters=1,
+        weights_bytes=4,
+        input_shape=(1,),
+        samples=1,
+        test_samples=None,
+        classes=None,
+        steps_per_epoch=1,
+    )
     assert saving_text(report) == ""
 
 

@@ -19,24 +19,57 @@ def run_row(mode="hybrid", **columns):
     started_at_s = STARTED_S if mode == "hybrid" else LAUNCHED_S
     return run_of(
         **{
-            "id": mode, "name": "demo", "state": "completed", "device": "cpu", "mode": mode, "fingerprint": "same",
-            "spec": {"submodels": [{"name": "a"}, {"name": "b"}]}, "attempt": 1, "recoveries": 0, "threads": 1,
-            "created_at_s": CREATED_S, "launched_at_s": LAUNCHED_S, "started_at_s": started_at_s,
-            "ended_at_s": LAUNCHED_S + 31.0, "environment": {}, "memory_notes": [], "prediction": {}, "submitter": "",
-            "peak_memory_bytes": 300, "memory_source": "process PSS", "cpu_s": 20.0,
-        } | columns
-    )  # fmt: skip
+            "id": mode,
+            "name": "demo",
+            "state": "completed",
+            "device": "cpu",
+            "mode": mode,
+            "fingerprint": "same",
+            "spec": {"submodels": [{"name": "a"}, {"name": "b"}]},
+            "attempt": 1,
+            "recoveries": 0,
+            "threads": 1,
+            "created_at_s": CREATED_S,
+            "launched_at_s": LAUNCHED_S,
+            "started_at_s": started_at_s,
+            "ended_at_s": LAUNCHED_S + 31.0,
+            "environment": {},
+            "memory_notes": [],
+            "prediction": {},
+            "submitter": "",
+            "peak_memory_bytes": 300,
+            "memory_source": "process PSS",
+            "cpu_s": 20.0,
+        }
+        | columns
+    )
 
 
 def part_row(name="a", ends_s=30.0, **columns):
     return SubModelRow(
         **{
-            "name": name, "arrival": 0, "number": 0, "state": "completed", "priority": 0, "attempt": 1,
-            "model_format": "module", "parameters": 1, "epochs": 1, "epochs_done": 1, "steps_total": 1, "steps_done": 1,
-            "service_s": 4.0, "paused_s": 0.0, "ended_at_s": LAUNCHED_S + ends_s, "state_sha256": name, "owner": "",
-            "peak_memory_bytes": 1, "cpu_s": 1.0,
-        } | columns
-    )  # fmt: skip
+            "name": name,
+            "arrival": 0,
+            "number": 0,
+            "state": "completed",
+            "priority": 0,
+            "attempt": 1,
+            "model_format": "module",
+            "parameters": 1,
+            "epochs": 1,
+            "epochs_done": 1,
+            "steps_total": 1,
+            "steps_done": 1,
+            "service_s": 4.0,
+            "paused_s": 0.0,
+            "ended_at_s": LAUNCHED_S + ends_s,
+            "state_sha256": name,
+            "owner": "",
+            "peak_memory_bytes": 1,
+            "cpu_s": 1.0,
+        }
+        | columns
+    )
 
 
 def view(mode="hybrid", ends_s=(20.0, 30.0), **columns):

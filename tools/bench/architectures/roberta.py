@@ -89,19 +89,31 @@ class Roberta(nn.Module):
     """Embeddings, layers, and a classifier that reads the first word of each text."""
 
     def __init__(
-        self, vocabulary: int, positions: int, model_size: int, heads: int, hidden: int, layers: int, classes: int,
+        self,
+        vocabulary: int,
+        positions: int,
+        model_size: int,
+        heads: int,
+        hidden: int,
+        layers: int,
+        classes: int,
         dropout: float,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.longest = positions - PADDING - 1
         encoder = nn.ModuleList(RobertaLayer(model_size, heads, hidden, dropout) for _ in range(layers))
-        self.roberta = nn.ModuleDict({
-            "embeddings": Embeddings(vocabulary, positions, model_size, dropout),
-            "encoder": nn.ModuleDict({"layer": encoder}),
-        })  # fmt: skip
-        self.classifier = nn.ModuleDict({
-            "dense": nn.Linear(model_size, model_size), "out_proj": nn.Linear(model_size, classes),
-        })  # fmt: skip
+        self.roberta = nn.ModuleDict(
+            {
+                "embeddings": Embeddings(vocabulary, positions, model_size, dropout),
+                "encoder": nn.ModuleDict({"layer": encoder}),
+            }
+        )
+        self.classifier = nn.ModuleDict(
+            {
+                "dense": nn.Linear(model_size, model_size),
+                "out_proj": nn.Linear(model_size, classes),
+            }
+        )
         self.dropout = nn.Dropout(dropout)
         self.layers = tuple(encoder)
         for module in self.modules():

@@ -46,9 +46,16 @@ class VGG(nn.Module):
     """Blocks of 3x3 convolutions, each ended by 2x2 pooling; attention between two blocks; three linear layers."""
 
     def __init__(
-        self, convolutions: Sequence[int], width: int, hidden: int, pooled: int, reduction: int, channels: int,
-        classes: int, dropout: float,
-    ):  # fmt: skip
+        self,
+        convolutions: Sequence[int],
+        width: int,
+        hidden: int,
+        pooled: int,
+        reduction: int,
+        channels: int,
+        classes: int,
+        dropout: float,
+    ):
         super().__init__()
         features: list[nn.Module] = []
         attention: list[nn.Module] = []

@@ -104,9 +104,14 @@ class SettingOfManyHosts:
         return ToServer(self.servers[lane], name, self.lease)
 
     def _judge(
-        self, forks: ForkServerClient, scene: Scene, planned: ClusterExercise, state: str, watch: PoolWatch,
+        self,
+        forks: ForkServerClient,
+        scene: Scene,
+        planned: ClusterExercise,
+        state: str,
+        watch: PoolWatch,
         left: list[str],
-    ) -> Outcome:  # fmt: skip
+    ) -> Outcome:
         entries, outcome, can_be_read = begin_judging(scene, tally)
         if can_be_read:
             pool.judge_rows(outcome, scene, state, watch)

@@ -8,17 +8,21 @@ from pathlib import Path
 _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Fenced|Failed|Exit|Interrupt|[a-z]))(?::|$)")
 _BEGIN = "Traceback (most recent call last):"
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
-EXPECTED = frozenset({
-    "sqlalchemy.exc.OperationalError",  # the store could not be reached, or was locked
-    "psycopg.OperationalError",
-    "sqlite3.OperationalError",
-    "OSError",  # a full or read-only disk
-    "ConnectionError", "ConnectionResetError", "BrokenPipeError",
-    "TimeoutError",
-    "unifiednn_core.base.errors.BlobsUnreachable",
-    "unifiednn_core.base.errors.Fenced",
-    "unifiednn_core.base.errors.Diverged",  # one submission does so, until its owner retries it
-})  # fmt: skip
+EXPECTED = frozenset(
+    {
+        "sqlalchemy.exc.OperationalError",  # the store could not be reached, or was locked
+        "psycopg.OperationalError",
+        "sqlite3.OperationalError",
+        "OSError",  # a full or read-only disk
+        "ConnectionError",
+        "ConnectionResetError",
+        "BrokenPipeError",
+        "TimeoutError",
+        "unifiednn_core.base.errors.BlobsUnreachable",
+        "unifiednn_core.base.errors.Fenced",
+        "unifiednn_core.base.errors.Diverged",  # one submission does so, until its owner retries it
+    }
+)
 """Errors that the faults of the drill cause by themselves, and that the program waits out."""
 
 

@@ -11,9 +11,7 @@ from tools.chaos.pool_plan import ON_CLUSTER, Submission, errand
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.spec.pooling import PoolMode
 
-Kind = Literal[
-    "worker", "agent", "host", "stop", "people", "connection", "database", "split", "locked", "files"
-]  # fmt: skip
+Kind = Literal["worker", "agent", "host", "stop", "people", "connection", "database", "split", "locked", "files"]
 HOSTS = ("a", "b")
 
 
@@ -111,8 +109,13 @@ _AGENT_POINTS: Mapping[str, int] = {
 _PEOPLE_POINTS = ("command.before_acknowledgement", "command.after_acknowledgement", "store.after_commit")
 _DISK_POINTS = ("checkpoint.before_write", "checkpoint.before_rename", "separation.before_write")
 _EVERYWHERE: tuple[Kind, ...] = (
-    *("worker",) * 9, *("agent",) * 6, *("host",) * 6, *("stop",) * 3, *("people",) * 2, "files",
-)  # fmt: skip
+    *("worker",) * 9,
+    *("agent",) * 6,
+    *("host",) * 6,
+    *("stop",) * 3,
+    *("people",) * 2,
+    "files",
+)
 DECKS: Mapping[DatabaseName, tuple[Kind, ...]] = {
     DatabaseName.SQLITE: (*_EVERYWHERE, *("locked",) * 2),
     DatabaseName.POSTGRES: (*_EVERYWHERE, *("connection",) * 5, *("split",) * 4, "database"),

@@ -8,9 +8,14 @@ from typing import Any
 from torch import Tensor, nn
 
 _TEXT = {
-    "albert": "Albert", "bert": "Bert", "distilbert": "DistilBert", "electra": "Electra", "gpt2": "GPT2",
-    "roberta": "Roberta", "xlm-roberta": "XLMRoberta",
-}  # fmt: skip
+    "albert": "Albert",
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "gpt2": "GPT2",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
 _IMAGES = {"deit": "DeiT", "vit": "ViT"}
 FAMILIES: dict[str, tuple[str, str]] = {
     **{name: (f"{kind}Config", f"{kind}ForSequenceClassification") for name, kind in _TEXT.items()},
@@ -18,9 +23,16 @@ FAMILIES: dict[str, tuple[str, str]] = {
 }
 """Class of the configuration and class of the network, by `model_type`."""
 _LEFT_OUT = {
-    "architectures", "dtype", "id2label", "label2id", "output_hidden_states", "problem_type", "return_dict",
-    "transformers_version", "use_cache",
-}  # fmt: skip
+    "architectures",
+    "dtype",
+    "id2label",
+    "label2id",
+    "output_hidden_states",
+    "problem_type",
+    "return_dict",
+    "transformers_version",
+    "use_cache",
+}
 """The network takes one tensor, returns scores alone, and starts untrained in float32."""
 _NEVER = ("auto_map", "is_decoder", "is_encoder_decoder", "add_cross_attention", "quantization_config")
 _COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "inner_group_num", "num_hidden_groups")

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 _FAMILIES = (
-    "lenet", "mlp", "resnet", "transformer", "vgg", "mobilenet_v2", "mobilenet_v3", "vit", "word_language_model",
+    "lenet",
+    "mlp",
+    "resnet",
+    "transformer",
+    "vgg",
+    "mobilenet_v2",
+    "mobilenet_v3",
+    "vit",
+    "word_language_model",
     "huggingface",
-)  # fmt: skip
+)
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 

@@ -18,9 +18,12 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(model_size, eps=1e-6)
         self.mlp = nn.Sequential(
-            nn.Linear(model_size, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, model_size),
+            nn.Linear(model_size, hidden),
+            nn.GELU(),
             nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.Linear(hidden, model_size),
+            nn.Dropout(dropout),
+        )
         for layer in (self.mlp[0], self.mlp[3]):
             nn.init.xavier_uniform_(layer.get_parameter("weight"))
             nn.init.normal_(layer.get_parameter("bias"), std=1e-6)

@@ -27,9 +27,24 @@ from unifiednn_core.formats.contracts.contract import Broken, Contract
 from unifiednn_core.formats.contracts.general import bind, check_general
 
 FAMILIES = (
-    elementwise, reductions, shapes, factories, products, convolution, pooling, normalisation, recurrent, attention,
-    indexing, writing, resampling, randomness, matrices, losses, spectra,
-)  # fmt: skip
+    elementwise,
+    reductions,
+    shapes,
+    factories,
+    products,
+    convolution,
+    pooling,
+    normalisation,
+    recurrent,
+    attention,
+    indexing,
+    writing,
+    resampling,
+    randomness,
+    matrices,
+    losses,
+    spectra,
+)
 ATEN: Mapping[str, Contract] = {name: one for family in FAMILIES for name, one in family.CONTRACTS.items()}
 CONTRACTS: Mapping[str, Contract] = {**ATEN, **sizes.CONTRACTS}
 

@@ -133,4 +133,4 @@ CONTRACTS: dict[str, Contract] = {
     **each("masked_scatter masked_scatter_", _masked),
     **each("select_scatter", _DIM, _one_row),
     **each("slice_scatter", _DIM, _slice),
-}  # fmt: skip
+}

@@ -35,9 +35,17 @@ def _divided(first: Any, second: Any, rounding_mode: str | None = None) -> Any:
 
 
 def _convolution(
-    inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int],
-    dilation: list[int], transposed: bool, output_padding: list[int], groups: int, *_: bool,
-) -> torch.Tensor:  # fmt: skip
+    inputs: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    *_: bool,
+) -> torch.Tensor:
     """The convolution before torch chose its kernel."""
     rank = f"{weight.dim() - 2}d"
     if transposed:

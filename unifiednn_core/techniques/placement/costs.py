@@ -183,16 +183,23 @@ class _Run:
         new = {place: one for place, one in outputs.items() if place not in of_argument}
         base = next((of_argument[place] for place in outputs if of_argument.get(place) in self.numbers), None)
         kept = {_storage(one): one for one in taken.saved}
-        own = {place: one for place, one in kept.items()
-               if place not in of_argument and place not in new and place not in self.weights}  # fmt: skip
+        own = {
+            place: one
+            for place, one in kept.items()
+            if place not in of_argument and place not in new and place not in self.weights
+        }
         storage = None
         if base is not None and not new:
             above = self.ops[self.numbers[base]].storage
             storage = self.numbers[base] if above is None else above
         op = Op(
-            node.name, *seconds, sum(one.untyped_storage().nbytes() for one in new.values()), storage,
-            sum(one.untyped_storage().nbytes() for one in own.values()), any(place in new for place in kept),
-        )  # fmt: skip
+            node.name,
+            *seconds,
+            sum(one.untyped_storage().nbytes() for one in new.values()),
+            storage,
+            sum(one.untyped_storage().nbytes() for one in own.values()),
+            any(place in new for place in kept),
+        )
         self._add(node, op, tree_map_only(Tensor, _detached, result))
         if base is not None and new:
             self.together.append((self.numbers[base], self.numbers[node]))
@@ -233,10 +240,14 @@ class _Run:
         """Return all that was measured."""
         training = self.module.training
         held = [
-            Weight(name, _bytes(value) * (2 + optimizer_tensors if training and value.requires_grad else 1),
-                   tuple(sorted(ops)))
-            for name, value, ops in self.weights.values() if ops
-        ]  # fmt: skip
+            Weight(
+                name,
+                _bytes(value) * (2 + optimizer_tensors if training and value.requires_grad else 1),
+                tuple(sorted(ops)),
+            )
+            for name, value, ops in self.weights.values()
+            if ops
+        ]
         return CostGraph(tuple(self.ops), tuple(self.edges), tuple(held), tuple(self.together), training)
 
 

@@ -52,13 +52,17 @@ def levels(graph: CostGraph, link: Link, without: Sequence[bool]) -> Levels:
     sending_s = {edge: link.seconds(edge.size_bytes) + link.seconds(edge.gradient_bytes) for edge in graph.edges}
     for number in range(count):
         if not without[number]:
-            ways = (before_s[edge.source] + graph.op_s(edge.source) + sending_s[edge]
-                    for edge in graph.incoming[number] if not without[edge.source])  # fmt: skip
+            ways = (
+                before_s[edge.source] + graph.op_s(edge.source) + sending_s[edge]
+                for edge in graph.incoming[number]
+                if not without[edge.source]
+            )
             before_s[number] = max(ways, default=0.0)
     for number in reversed(range(count)):
         if not without[number]:
-            ways = (after_s[edge.target] + sending_s[edge]
-                    for edge in graph.outgoing[number] if not without[edge.target])  # fmt: skip
+            ways = (
+                after_s[edge.target] + sending_s[edge] for edge in graph.outgoing[number] if not without[edge.target]
+            )
             after_s[number] = graph.op_s(number) + max(ways, default=0.0)
     return Levels(before_s, after_s)
 

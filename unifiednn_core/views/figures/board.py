@@ -107,9 +107,15 @@ def curve_chart(view: RunView, quantity: Quantity, baselines: Sequence[RunView] 
     title = TITLES[quantity]
     label = f"{title} of each sub-model"
     return Chart(
-        quantity, title, curves(view, quantity, baselines), label, axis, quantity,
-        value_format=FORMATS[quantity], can_be_log=quantity != "accuracy",
-    )  # fmt: skip
+        quantity,
+        title,
+        curves(view, quantity, baselines),
+        label,
+        axis,
+        quantity,
+        value_format=FORMATS[quantity],
+        can_be_log=quantity != "accuracy",
+    )
 
 
 def _turns(figure: Figure) -> Chart:
@@ -139,9 +145,19 @@ def of_charts(
     drawn: list[dict[str, Any]] = []
     for chart in charts:
         figure, meta = chart.figure, chart.figure["layout"].get("meta", {})
-        shown = {"name": chart.name, "title": chart.title, "label": chart.label, "axis": chart.axis, "cell": chart.cell,
-                 "wide": chart.wide, "format": chart.value_format, "log": chart.can_be_log,
-                 "note": meta.get("note", ""), "key": meta.get("key", []), "below": chart.note}  # fmt: skip
+        shown = {
+            "name": chart.name,
+            "title": chart.title,
+            "label": chart.label,
+            "axis": chart.axis,
+            "cell": chart.cell,
+            "wide": chart.wide,
+            "format": chart.value_format,
+            "log": chart.can_be_log,
+            "note": meta.get("note", ""),
+            "key": meta.get("key", []),
+            "below": chart.note,
+        }
         revision = zlib.crc32(json.dumps([shown, figure], separators=(",", ":")).encode())
         drawn.append(shown | {"figure": figure, "revision": revision})
     return {

@@ -10,10 +10,13 @@ from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView
 
 BASELINE_DASHES: dict[Mode, str] = {
-    "concurrent": "6px,3px", "sequential": "2px,3px",
-    "concurrent-resident": "10px,3px", "sequential-resident": "4px,3px,1px,3px",
-    "concurrent-techniques": "8px,2px,2px,2px", "concurrent-pipedream": "1px,2px",
-}  # fmt: skip
+    "concurrent": "6px,3px",
+    "sequential": "2px,3px",
+    "concurrent-resident": "10px,3px",
+    "sequential-resident": "4px,3px,1px,3px",
+    "concurrent-techniques": "8px,2px,2px,2px",
+    "concurrent-pipedream": "1px,2px",
+}
 
 
 class Chip(TypedDict):

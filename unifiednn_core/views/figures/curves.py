@@ -85,11 +85,14 @@ def _curve(
         x, y, line["shape"] = np.concatenate([[0.0], x]), np.concatenate([y[:1], y]), "vh"
     seconds = {} if kind == "lost" else {"s": single(when.at(x))}  # void steps have no turns
     return scatter(x, y, "lines+markers" if kind == "test" and len(x) <= MAX_MARKERS else "lines") | {
-        "name": f"{mark.letter}  {short(part.name)}{more}", "uid": identity(part.name, quantity, kind, place),
-        "line": line, "opacity": opacity, "marker": {"color": mark.colour, "size": 3.5},
+        "name": f"{mark.letter}  {short(part.name)}{more}",
+        "uid": identity(part.name, quantity, kind, place),
+        "line": line,
+        "opacity": opacity,
+        "marker": {"color": mark.colour, "size": 3.5},
         "hovertemplate": f"%{{y:{FORMATS[quantity]}}}",
         "meta": {"of": part_key(part.name), "kind": kind, "steps": steps_per_epoch(part), **seconds},
-    }  # fmt: skip
+    }
 
 
 def _failure(part: SubModelView, when: Timeline, otherwise: float) -> Trace:
@@ -100,11 +103,12 @@ def _failure(part: SubModelView, when: Timeline, otherwise: float) -> Trace:
     cause = part.cause or "It failed."
     text = f"failed: {cause[:CAUSE_CHARACTERS]}"
     return scatter([epochs], [loss], "markers") | {
-        "name": f"{mark.letter}  {short(part.name)}", "uid": identity(part.name, "failed"),
+        "name": f"{mark.letter}  {short(part.name)}",
+        "uid": identity(part.name, "failed"),
         "marker": {"symbol": "x", "size": 10, "color": mark.colour, "line": {"width": 1, "color": TEXT}},
         "hovertemplate": as_label(text),
         "meta": {"of": part_key(part.name), "kind": "failed", "steps": per_epoch, "s": single(when.at([epochs]))},
-    }  # fmt: skip
+    }
 
 
 def _first_loss(view: RunView) -> float:
@@ -119,11 +123,21 @@ def _overlay(baseline: RunView, quantity: Quantity) -> list[Trace]:
         series = _series(part, quantity)[0]
         if series.x:
             x, y = thin(series.x, series.y, MAX_OVERLAY_POINTS)
-            traces.append(scatter(x, y) | {
-                "name": f"{baseline.mode}, {sign(part.number).letter}", "line": line, "opacity": 0.75,
-                "uid": identity(part.name, quantity, baseline.mode),
-                "hoverinfo": "skip",  # its values would cover the chart, and they are the hybrid's own
-                "meta": {"of": baseline_key(baseline.mode), "part": part_key(part.name), "kind": "baseline",
-                         "steps": steps_per_epoch(part), "s": single(moments[part.name].at(x))},
-            })  # fmt: skip
+            traces.append(
+                scatter(x, y)
+                | {
+                    "name": f"{baseline.mode}, {sign(part.number).letter}",
+                    "line": line,
+                    "opacity": 0.75,
+                    "uid": identity(part.name, quantity, baseline.mode),
+                    "hoverinfo": "skip",  # its values would cover the chart, and they are the hybrid's own
+                    "meta": {
+                        "of": baseline_key(baseline.mode),
+                        "part": part_key(part.name),
+                        "kind": "baseline",
+                        "steps": steps_per_epoch(part),
+                        "s": single(moments[part.name].at(x)),
+                    },
+                }
+            )
     return traces

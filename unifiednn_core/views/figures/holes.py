@@ -15,8 +15,19 @@ def hatched(spans_s: Sequence[tuple[float, float]], text: str) -> list[Trace]:
     gap = float("nan")
     x = [edge for start_s, end_s in spans_s for edge in (start_s, start_s, end_s, end_s, gap)]
     pattern = {"shape": "/", "fgcolor": grey(0.55), "bgcolor": CLEAR, "size": 9, "solidity": 0.12}
-    return [scatter(x, [0.0, 1.0, 1.0, 0.0, gap] * len(spans_s)) | {
-        "yaxis": "y3", "fill": "toself", "fillcolor": grey(0.08), "fillpattern": pattern, "line": {"width": 0},
-        "name": as_label(text), "text": as_label(text), "hoveron": "fills", "hoverinfo": "text",
-        "uid": identity("hole", text), "meta": {"kind": "hole"},
-    }]  # fmt: skip
+    return [
+        scatter(x, [0.0, 1.0, 1.0, 0.0, gap] * len(spans_s))
+        | {
+            "yaxis": "y3",
+            "fill": "toself",
+            "fillcolor": grey(0.08),
+            "fillpattern": pattern,
+            "line": {"width": 0},
+            "name": as_label(text),
+            "text": as_label(text),
+            "hoveron": "fills",
+            "hoverinfo": "text",
+            "uid": identity("hole", text),
+            "meta": {"kind": "hole"},
+        }
+    ]

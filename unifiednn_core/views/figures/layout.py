@@ -36,20 +36,41 @@ def scatter(x: Sequence[float] | Floats, y: Sequence[float] | Floats, mode: str 
 
 def layout(height_px: int, revision: str) -> Trace:
     """Layout with a quiet grid, without title and legend, which stand beside the chart; `revision` keeps the zoom."""
-    axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True,
-            "tickfont": {"size": 11, "color": FAINT}}  # fmt: skip
+    axis = {
+        "gridcolor": GRID,
+        "linecolor": GRID,
+        "zeroline": False,
+        "automargin": True,
+        "tickfont": {"size": 11, "color": FAINT},
+    }
     return {
         "template": {},  # else plotly adds its own, 7 KiB of defaults
-        "height": height_px, "margin": {"l": 8, "r": 12, "t": 10, "b": 8},
-        "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": {"family": "var(--st-font)", "color": TEXT, "size": 12},
-        "xaxis": axis | {"title": {"standoff": 6, "font": {"size": 11, "color": FAINT}},
-                         "rangemode": "tozero", "showgrid": False, "ticks": "outside", "ticklen": 4, "tickcolor": GRID,
-                         "spikecolor": FAINT, "spikethickness": 1, "spikedash": "solid", "hoverformat": ",.2f"},
+        "height": height_px,
+        "margin": {"l": 8, "r": 12, "t": 10, "b": 8},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "font": {"family": "var(--st-font)", "color": TEXT, "size": 12},
+        "xaxis": axis
+        | {
+            "title": {"standoff": 6, "font": {"size": 11, "color": FAINT}},
+            "rangemode": "tozero",
+            "showgrid": False,
+            "ticks": "outside",
+            "ticklen": 4,
+            "tickcolor": GRID,
+            "spikecolor": FAINT,
+            "spikethickness": 1,
+            "spikedash": "solid",
+            "hoverformat": ",.2f",
+        },
         "yaxis": dict(axis),
-        "showlegend": False, "hovermode": "x unified", "dragmode": "zoom", "uirevision": revision,
+        "showlegend": False,
+        "hovermode": "x unified",
+        "dragmode": "zoom",
+        "uirevision": revision,
         "hoverlabel": {"bgcolor": SURFACE, "bordercolor": GRID, "font": {"size": 12, "color": TEXT}, "align": "left"},
         "modebar": {"orientation": "v", "bgcolor": CLEAR, "color": FAINT, "activecolor": TEXT},
-    }  # fmt: skip
+    }
 
 
 def as_label(text: str) -> str:

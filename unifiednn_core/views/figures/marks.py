@@ -19,8 +19,14 @@ STRIP = (0.8, 1.0)
 """Part of the chart's height that holds the signs, in two rows."""
 UPPER = frozenset({"load", "end", "pause"})
 """Kinds in the upper row; those that come at the same moments as others stand in the other one."""
-SIGNS = {"load": ("triangle-down", 7), "switch": ("line-ns", 6), "pause": ("square", 6),
-         "checkpoint": ("diamond-tall", 7), "separation": ("triangle-up", 7), "end": ("x", 6)}  # fmt: skip
+SIGNS = {
+    "load": ("triangle-down", 7),
+    "switch": ("line-ns", 6),
+    "pause": ("square", 6),
+    "checkpoint": ("diamond-tall", 7),
+    "separation": ("triangle-up", 7),
+    "end": ("x", 6),
+}
 GLYPHS = {"load": "▼", "switch": "|", "pause": "■", "checkpoint": "◆", "separation": "▲", "end": "✖"}
 
 
@@ -84,12 +90,24 @@ def _signs(kind: str, own: Sequence[Mark]) -> Trace:
     colour, width = (FAINT, 1) if kind == "switch" else (TEXT, 0)
     row = 0.5 if kind in UPPER else -0.5
     return scatter([moment.at_s for moment in own], [row] * len(own), "markers") | {
-        "yaxis": "y2", "name": kind, "showlegend": False, "cliponaxis": False,
+        "yaxis": "y2",
+        "name": kind,
+        "showlegend": False,
+        "cliponaxis": False,
         "marker": {"symbol": symbol, "size": size, "color": colour, "line": {"width": width, "color": FAINT}},
-        "customdata": [as_label(moment.text) for moment in own], "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+        "customdata": [as_label(moment.text) for moment in own],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
 
 
 def _line(at_s: float) -> Trace:
-    return {"type": "line", "x0": at_s, "x1": at_s, "y0": 0, "y1": STRIP[0], "yref": "paper",
-            "line": {"width": 1, "color": FAINT, "dash": "1px,2px"}, "fillcolor": CLEAR}  # fmt: skip
+    return {
+        "type": "line",
+        "x0": at_s,
+        "x1": at_s,
+        "y0": 0,
+        "y1": STRIP[0],
+        "yref": "paper",
+        "line": {"width": 1, "color": FAINT, "dash": "1px,2px"},
+        "fillcolor": CLEAR,
+    }

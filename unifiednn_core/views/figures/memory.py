@@ -41,8 +41,13 @@ MAX_STRETCHES = 12
 """With more gaps only the longest are shown: each costs one more set of bands."""
 SHADES = {"weights": 0.95, "gradients": 0.7, "optimizer": 0.48, "transient": 0.28}
 """Opacity of the memory of a sub-model, from dark to light in the order of the stack."""
-GREYS = {"context": (0.3, ""), "slack": (0.16, "/"), "data": (0.5, "."), "others": (0.4, "x"),
-         "unexplained": (0.07, "\\")}  # fmt: skip
+GREYS = {
+    "context": (0.3, ""),
+    "slack": (0.16, "/"),
+    "data": (0.5, "."),
+    "others": (0.4, "x"),
+    "unexplained": (0.07, "\\"),
+}
 """Opacity and pattern of memory that belongs to no sub-model."""
 OTHERS = "other sub-models"
 MAX_SUBMODELS = 8
@@ -124,9 +129,15 @@ def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = No
         traces.append(scatter(x, y, yaxis=axis, name=name, line=looks, hovertemplate=label))
     layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "nticks": 4, "automargin": False}
     layout["yaxis2"] = layout["yaxis"] | {
-        "overlaying": "y", "side": "right", "tickformat": ",.0f", "ticksuffix": " W", "range": None,
-        "rangemode": "tozero", "showgrid": False, "automargin": True,
-    }  # fmt: skip
+        "overlaying": "y",
+        "side": "right",
+        "tickformat": ",.0f",
+        "ticksuffix": " W",
+        "range": None,
+        "rangemode": "tozero",
+        "showgrid": False,
+        "automargin": True,
+    }
     if until_s is not None:
         layout["xaxis"]["range"] = [0.0, until_s]
     return figure(traces, layout)
@@ -134,8 +145,15 @@ def device(view: RunView, height_px: int = HEIGHT_PX, until_s: float | None = No
 
 def _unavailable(layout: Trace, text: str) -> Figure:
     """A figure without data, with the reason in its middle instead of axes."""
-    note = {"text": as_label(text), "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
-            "font": {"size": 12, "color": FAINT}}  # fmt: skip
+    note = {
+        "text": as_label(text),
+        "x": 0.5,
+        "y": 0.5,
+        "xref": "paper",
+        "yref": "paper",
+        "showarrow": False,
+        "font": {"size": 12, "color": FAINT},
+    }
     hidden = {name: axis | {"visible": False} for name, axis in layout.items() if "axis" in name}
     return figure([], layout | hidden | {"annotations": [note]})
 
@@ -222,16 +240,24 @@ def _longest(parts: list[slice], at_s: Floats) -> list[slice]:
 
 def _band(band: Band, at_s: Floats, sizes: Floats, stack: str) -> Trace:
     trace = scatter(at_s, np.nan_to_num(sizes) / MIB) | {
-        "name": as_label(band.name), "uid": identity(band.name, stack),
+        "name": as_label(band.name),
+        "uid": identity(band.name, stack),
         "meta": {"of": part_key(band.group) if band.kind in SHADES else "", "kind": "band", "use": band.kind},
-        "stackgroup": stack, "line": {"width": 0.4, "color": band.line, "shape": "linear"}, "fillcolor": band.fill,
+        "stackgroup": stack,
+        "line": {"width": 0.4, "color": band.line, "shape": "linear"},
+        "fillcolor": band.fill,
         "hoveron": "points",
-    }  # fmt: skip
+    }
     # One line of the hover label for each group: more would cover the chart.
     trace |= {"hovertemplate": "%{y:,.1f} MiB"} if band.group == band.name else {"hoverinfo": "skip"}
     if band.pattern:
-        trace["fillpattern"] = {"shape": band.pattern, "fgcolor": grey(0.8), "bgcolor": band.fill, "size": 7,
-                                "solidity": 0.18}  # fmt: skip
+        trace["fillpattern"] = {
+            "shape": band.pattern,
+            "fgcolor": grey(0.8),
+            "bgcolor": band.fill,
+            "size": 7,
+            "solidity": 0.18,
+        }
     return trace
 
 
@@ -240,9 +266,13 @@ def _total(at_s: Floats, size_bytes: Floats, context_bytes: Floats | None = None
     kept = _instants(size_bytes, 1)
     more = {} if context_bytes is None else {"context": single(context_bytes[kept] / MIB)}
     trace = scatter(at_s[kept], size_bytes[kept] / MIB) | {
-        "line": {"color": TEXT, "width": 1.3}, "connectgaps": False, "hovertemplate": "%{y:,.0f} MiB",
-        "name": "total", "uid": identity("total"), "meta": {"kind": "total", **more},
-    }  # fmt: skip
+        "line": {"color": TEXT, "width": 1.3},
+        "connectgaps": False,
+        "hovertemplate": "%{y:,.0f} MiB",
+        "name": "total",
+        "uid": identity("total"),
+        "meta": {"kind": "total", **more},
+    }
     return trace | {"fill": "tozeroy", "fillcolor": grey(0.18)} if filled else trace
 
 

@@ -22,12 +22,24 @@ def placement(plan: PlacementPlan) -> Figure:
     most = max(1, MAX_BARS // max(1, len(plan.devices)))
     drawn = layout(FRAME_PX + MEMORY_PX + LANE_PX * len(names), "placement")
     drawn |= {"barmode": "overlay", "bargap": 0.3, "hovermode": "closest"}
-    drawn["xaxis"] |= {"title": {"text": "seconds of one step", "font": {"size": 11, "color": FAINT}},
-                       "range": [0.0, plan.makespan_s or 1.0], "anchor": "y2"}  # fmt: skip
-    drawn["yaxis"] |= {"domain": [_MEMORY_SHARE + 0.08, 1], "categoryorder": "array", "categoryarray": names[::-1],
-                       "showgrid": False, "fixedrange": True}  # fmt: skip
-    drawn["yaxis2"] = layout(0, "")["yaxis"] | {"domain": [0, _MEMORY_SHARE], "rangemode": "tozero",
-                                                "ticksuffix": " MiB", "anchor": "x"}  # fmt: skip
+    drawn["xaxis"] |= {
+        "title": {"text": "seconds of one step", "font": {"size": 11, "color": FAINT}},
+        "range": [0.0, plan.makespan_s or 1.0],
+        "anchor": "y2",
+    }
+    drawn["yaxis"] |= {
+        "domain": [_MEMORY_SHARE + 0.08, 1],
+        "categoryorder": "array",
+        "categoryarray": names[::-1],
+        "showgrid": False,
+        "fixedrange": True,
+    }
+    drawn["yaxis2"] = layout(0, "")["yaxis"] | {
+        "domain": [0, _MEMORY_SHARE],
+        "rangemode": "tozero",
+        "ticksuffix": " MiB",
+        "anchor": "x",
+    }
     drawn["meta"] = {"note": _note(plan)}
     traces: list[Trace] = []
     for number, (name, device) in enumerate(zip(names, plan.devices, strict=True)):
@@ -60,11 +72,16 @@ def _lane(number: int, name: str, groups: Sequence[Sequence[PlannedTask]]) -> Tr
     shares = [busy / width if width else 1.0 for busy, width in zip(busy_s, widths_s, strict=True)]
     opacity = [share * (BACKWARD if group[0].backward else 1.0) for share, group in zip(shares, groups, strict=True)]
     return {
-        "type": "bar", "orientation": "h", "name": name, "y": [name] * len(groups),
-        "base": single([group[0].start_s for group in groups]), "x": single(widths_s),
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": [name] * len(groups),
+        "base": single([group[0].start_s for group in groups]),
+        "x": single(widths_s),
         "marker": {"color": sign(number).colour, "line": {"width": 0}, "opacity": single(opacity)},
-        "customdata": [_text(group) for group in groups], "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+        "customdata": [_text(group) for group in groups],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
 
 
 def _text(group: Sequence[PlannedTask]) -> str:
@@ -80,9 +97,15 @@ def _memory(number: int, name: str, device: PlannedDevice, until_s: float) -> li
     last = device.tasks[-1].alive_bytes if device.tasks else device.weight_bytes
     held = [device.weight_bytes, *(task.alive_bytes for task in device.tasks), last]
     traces = [
-        scatter(starts_s, [size / MIB for size in held], name=name, yaxis="y2",
-                line={"color": colour, "width": 1.5, "shape": "hv"}, hovertemplate="%{y:,.0f} MiB<extra></extra>"),
-    ]  # fmt: skip
+        scatter(
+            starts_s,
+            [size / MIB for size in held],
+            name=name,
+            yaxis="y2",
+            line={"color": colour, "width": 1.5, "shape": "hv"},
+            hovertemplate="%{y:,.0f} MiB<extra></extra>",
+        ),
+    ]
     if device.cap_bytes is not None:
         limit, cap = f"limit of {name}", device.cap_bytes / MIB
         dashed = {"color": colour, "width": 1, "dash": "dash"}

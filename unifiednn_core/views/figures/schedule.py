@@ -32,14 +32,19 @@ GAP_LANES = 0.7
 """Room between two arms."""
 SUBTITLES = {
     "hybrid": "turns on the device",
-    "concurrent": "each in its own process", "concurrent-resident": "each in its own process, resident data",
-    "sequential": "one by one", "sequential-resident": "one by one, resident data",
+    "concurrent": "each in its own process",
+    "concurrent-resident": "each in its own process, resident data",
+    "sequential": "one by one",
+    "sequential-resident": "one by one, resident data",
     "concurrent-techniques": "each in its own process, with techniques",
     "concurrent-pipedream": "each in its own process, as a pipeline",
-}  # fmt: skip
+}
 _BACK_TO_BACK_S = 1e-3
-_HATCHED = {"color": grey(0.35), "line": {"width": 1, "color": grey(0.8)},
-            "pattern": {"shape": "/", "fgcolor": grey(0.9), "size": 6, "solidity": 0.25}}  # fmt: skip
+_HATCHED = {
+    "color": grey(0.35),
+    "line": {"width": 1, "color": grey(0.8)},
+    "pattern": {"shape": "/", "fgcolor": grey(0.9), "size": 6, "solidity": 0.25},
+}
 
 
 def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX, until_s: float | None = None) -> Figure:
@@ -58,8 +63,13 @@ def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX, until_s: float | Non
         figure_layout["yaxis3"] = dict(AXIS)
     spare = max(0, MIN_LANES - len(lanes)) / 2  # so that a single lane does not fill the chart
     lanes_range = [-0.5 - spare, len(lanes) - 0.5 + spare]
-    figure_layout["yaxis"] |= {"categoryorder": "array", "categoryarray": lanes[::-1], "range": lanes_range,
-                               "tickvals": lanes, "ticktext": lanes}  # fmt: skip
+    figure_layout["yaxis"] |= {
+        "categoryorder": "array",
+        "categoryarray": lanes[::-1],
+        "range": lanes_range,
+        "tickvals": lanes,
+        "ticktext": lanes,
+    }
     return figure(traces, figure_layout)
 
 
@@ -160,20 +170,34 @@ def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
     text = f"<b>{view.mode}</b>  {_subtitle(view.mode, turns)}"
-    return {"text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": at, "yref": "y", "yanchor": "middle",
-            "showarrow": False, "font": {"size": 11, "color": FAINT}}  # fmt: skip
+    return {
+        "text": text,
+        "x": 0,
+        "xref": "paper",
+        "xanchor": "left",
+        "y": at,
+        "yref": "y",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": 11, "color": FAINT},
+    }
 
 
 def _lane(submodel: SubModelView, turns: Sequence[Slice], lane: str | float, offset_s: float) -> Trace:
     own = [turn for turn in turns if turn.submodel == submodel.name]
     opacity = [_opacity(turn) for turn in own]
     return {
-        "type": "bar", "orientation": "h", "name": _label(submodel), "meta": {"of": part_key(submodel.name)},
-        "y": [lane] * len(own), "base": single([turn.start_s + offset_s for turn in own]),
+        "type": "bar",
+        "orientation": "h",
+        "name": _label(submodel),
+        "meta": {"of": part_key(submodel.name)},
+        "y": [lane] * len(own),
+        "base": single([turn.start_s + offset_s for turn in own]),
         "x": single([turn.end_s - turn.start_s for turn in own]),
         "marker": {"color": sign(submodel.number).colour, "line": {"width": 0}, "opacity": single(opacity)},
-        "customdata": [_turn_text(turn, offset_s) for turn in own], "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+        "customdata": [_turn_text(turn, offset_s) for turn in own],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
 
 
 def _opacity(turn: Slice) -> float:

@@ -23,11 +23,17 @@ def totals(lines: Sequence[tuple[str, str, int, RunView]]) -> Figure:
         if not len(at_s):
             continue
         kept, mark = places(size_bytes), sign(number)
-        traces.append(scatter(at_s[kept] + view.launch_offset_s, size_bytes[kept] / MIB) | {
-            "name": as_label(label), "uid": identity("total", label), "hovertemplate": "%{y:,.0f} MiB",
-            "line": {"color": mark.colour, "dash": mark.dash, "width": 1.6}, "connectgaps": False,
-            "meta": {"of": part_key(chip), "kind": "arm"},
-        })  # fmt: skip
+        traces.append(
+            scatter(at_s[kept] + view.launch_offset_s, size_bytes[kept] / MIB)
+            | {
+                "name": as_label(label),
+                "uid": identity("total", label),
+                "hovertemplate": "%{y:,.0f} MiB",
+                "line": {"color": mark.colour, "dash": mark.dash, "width": 1.6},
+                "connectgaps": False,
+                "meta": {"of": part_key(chip), "kind": "arm"},
+            }
+        )
     drawn = layout(HEIGHT_PX, ",".join(label for label, *_ in lines))
     drawn["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero"}
     return figure(traces, drawn)

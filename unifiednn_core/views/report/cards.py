@@ -205,7 +205,7 @@ def spread_text(ratio: Spread) -> str:
     """Ratio with its spread: "ratio 0.46, 0.45 to 0.47 in 5 repeats"."""
     if len(ratio.values) == 1:
         return f"ratio {ratio.median:.2f}, measured once"
-    return f"ratio {ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f} in {len(ratio.values)} repeats"  # fmt: skip
+    return f"ratio {ratio.median:.2f}, {ratio.low:.2f} to {ratio.high:.2f} in {len(ratio.values)} repeats"
 
 
 def weights_text(verdict: Verdict) -> str:

@@ -9,10 +9,15 @@ from unifiednn_core.views.markup import Looks, arm_badge, bold, faint, mono, sig
 from unifiednn_core.views.report.cards import QUANTITIES, figure_text
 
 HEADS = {measure.figure: measure.title for measure in QUANTITIES} | {
-    "anonymous_bytes": "Anonymous pages", "file_bytes": "Pages of files",
-    "energy_j": "Energy", "loader_s": "Data loader", "loader_cpu_s": "Data loader, CPU",
-    "wait_s": "Wait", "service_s": "Service", "turnaround_s": "Turnaround",
-}  # fmt: skip
+    "anonymous_bytes": "Anonymous pages",
+    "file_bytes": "Pages of files",
+    "energy_j": "Energy",
+    "loader_s": "Data loader",
+    "loader_cpu_s": "Data loader, CPU",
+    "wait_s": "Wait",
+    "service_s": "Service",
+    "turnaround_s": "Turnaround",
+}
 PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s")
 _ONLY_IF_MEASURED = ("anonymous_bytes", "file_bytes", "gpu_s", "energy_j", "loader_s", "loader_cpu_s")
 

@@ -40,8 +40,17 @@ def store(url: str) -> Iterator[Store]:
     store = Store(url)
     trace.watch(url)
     run = RunRow(id="s1", name="s1", state="queued", device="cpu", shared=True, spec=SPEC, created_at_s=1.0)
-    row = SubModelRow(run_id="s1", name="net", arrival=0, state="queued", priority=0, model_format="kit",
-                      parameters=1, epochs=2, steps_total=80)  # fmt: skip
+    row = SubModelRow(
+        run_id="s1",
+        name="net",
+        arrival=0,
+        state="queued",
+        priority=0,
+        model_format="kit",
+        parameters=1,
+        epochs=2,
+        steps_total=80,
+    )
     store.runs.add((run, [row]))
     yield store
     store.close()
@@ -72,8 +81,10 @@ def test_a_life_on_two_hosts_is_in_order(url: str, store: Store) -> None:
     assert list(dict.fromkeys(held)) == [("h1", ("a/cpu",)), ("h2", ("b/cpu",))]
     assert [claim.held for claim in claims if claim.hybrid_id == "h1"][-1] is False
     assert [(mark.what, mark.attempt, mark.step) for mark in marks] == [
-        ("attempt", 1, 0), ("checkpoint", 1, 8), ("attempt", 2, 8),
-    ]  # fmt: skip
+        ("attempt", 1, 0),
+        ("checkpoint", 1, 8),
+        ("attempt", 2, 8),
+    ]
     assert marks[0].at_s <= marks[-1].at_s < marks[0].at_s + 60
     assert trace.late_writes(url) == double_claims(claims) == two_workers(claims) == []
     assert lost_checkpoints(marks) == backward_checkpoints(marks) == []

@@ -44,15 +44,18 @@ def resize(
     x: Tensor, targets: Any, draws: list[Tensor], size: list[int], interpolation: str = "bilinear", masks: bool = False
 ) -> Outcome:
     def nearest(one: Tensor, shift: float) -> Tensor:
-        places = [[math.floor((i + shift) * old / new) for i in range(new)]
-                  for old, new in zip(one.shape[-2:], size, strict=True)]  # fmt: skip
+        places = [
+            [math.floor((i + shift) * old / new) for i in range(new)]
+            for old, new in zip(one.shape[-2:], size, strict=True)
+        ]
         return torch.stack([torch.stack([one[..., r, c] for c in places[1]], -1) for r in places[0]], -2)
 
     def smooth(one: Tensor) -> Tensor:
         kind = Image.Resampling.BILINEAR if interpolation == "bilinear" else Image.Resampling.BICUBIC
         planes = [Image.fromarray(plane.numpy()).resize((size[1], size[0]), kind) for plane in one]
-        flat = [torch.tensor([plane.getpixel((c, r)) for r in range(size[0]) for c in range(size[1])])
-                for plane in planes]  # fmt: skip
+        flat = [
+            torch.tensor([plane.getpixel((c, r)) for r in range(size[0]) for c in range(size[1])]) for plane in planes
+        ]
         return torch.stack(flat).view(-1, *size)
 
     if interpolation.startswith("nearest"):
@@ -63,9 +66,15 @@ def resize(
 
 
 def random_crop(
-    x: Tensor, targets: Any, draws: list[Tensor], size: Any = None, padding: int = 0, fill: float = 0.0,
-    masks: bool = False, mask_fill: int = 0,
-) -> Outcome:  # fmt: skip
+    x: Tensor,
+    targets: Any,
+    draws: list[Tensor],
+    size: Any = None,
+    padding: int = 0,
+    fill: float = 0.0,
+    masks: bool = False,
+    mask_fill: int = 0,
+) -> Outcome:
     height, width = size or x.shape[-2:]
 
     def cut(plane: Tensor, top: int, left: int, border: float) -> Tensor:
@@ -92,9 +101,14 @@ def horizontal_flip(x: Tensor, targets: Any, draws: list[Tensor], p: float = 0.5
 
 
 def random_erasing(
-    x: Tensor, targets: Any, draws: list[Tensor], p: float = 0.5, scale: Any = (0.02, 0.33), ratio: Any = (0.3, 3.3),
+    x: Tensor,
+    targets: Any,
+    draws: list[Tensor],
+    p: float = 0.5,
+    scale: Any = (0.02, 0.33),
+    ratio: Any = (0.3, 3.3),
     value: float = 0.0,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     def erased(one: Tensor, u: float, a: list[float], b: list[float], s: float, t: float) -> Tensor:
         height, width = one.shape[-2:]
         for share, skew in zip(a, b, strict=True):
@@ -146,9 +160,17 @@ def mixup(x: Tensor, targets: Any, draws: list[Tensor], alpha: float = 1.0) -> O
 
 
 def token_masking(
-    x: Tensor, targets: Any, draws: list[Tensor], mask: int, p: float = 0.15, masked: float = 0.8, random: float = 0.1,
-    vocabulary: int = 0, special: Any = (), predict: bool = True,
-) -> Outcome:  # fmt: skip
+    x: Tensor,
+    targets: Any,
+    draws: list[Tensor],
+    mask: int,
+    p: float = 0.15,
+    masked: float = 0.8,
+    random: float = 0.1,
+    vocabulary: int = 0,
+    special: Any = (),
+    predict: bool = True,
+) -> Outcome:
     ids, wanted = x.clone(), torch.full_like(x, -100)
     for i in range(len(x)):
         for j in range(x.shape[1]):

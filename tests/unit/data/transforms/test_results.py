@@ -47,9 +47,10 @@ def test_a_transform_gives_what_a_loop_over_samples_gives(
 def test_samples_differ_in_their_draws(name: str) -> None:
     """A batch of one sample repeated does not stay so."""
     arguments: dict[str, dict[str, object]] = {
-        "random_crop": {"padding": 3}, "color_jitter": {"brightness": 0.5, "hue": 0.2},
+        "random_crop": {"padding": 3},
+        "color_jitter": {"brightness": 0.5, "hue": 0.2},
         "token_masking": {"mask": 1, "random": 0, "p": 0.5},
-    }  # fmt: skip
+    }
     batch = texts() if name == "token_masking" else images()
     key = next(iter(batch.inputs))
     alike = replace(batch, inputs={key: batch.inputs[key][1:2].repeat(20, *[1] * (batch.inputs[key].dim() - 1))})

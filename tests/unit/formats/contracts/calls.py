@@ -45,9 +45,16 @@ def _recurrent(name: str, gates: int) -> Sample:
     state = f(1, 2, 5)
     states: Any = [state, state] if gates == 4 else state
     good: Changes = {
-        "input": f(3, 2, 4), "hx": states, "params": weights(gates), "has_biases": True, "num_layers": 1,
-        "dropout": 0.0, "train": True, "bidirectional": False, "batch_first": False,
-    }  # fmt: skip
+        "input": f(3, 2, 4),
+        "hx": states,
+        "params": weights(gates),
+        "has_biases": True,
+        "num_layers": 1,
+        "dropout": 0.0,
+        "train": True,
+        "bidirectional": False,
+        "batch_first": False,
+    }
 
     def hx(one: Tensor) -> Any:
         return [one, one] if gates == 4 else one
@@ -85,11 +92,18 @@ def _recurrent(name: str, gates: int) -> Sample:
 _PROJECTED = Sample(
     "lstm.input",
     {
-        "input": f(3, 2, 4), "hx": [f(1, 2, 2), f(1, 2, 5)], "params": weights(4, out=2), "has_biases": True,
-        "num_layers": 1, "dropout": 0.0, "train": True, "bidirectional": False, "batch_first": False,
+        "input": f(3, 2, 4),
+        "hx": [f(1, 2, 2), f(1, 2, 5)],
+        "params": weights(4, out=2),
+        "has_biases": True,
+        "num_layers": 1,
+        "dropout": 0.0,
+        "train": True,
+        "bidirectional": False,
+        "batch_first": False,
     },
     (({"params": weights(4)}, "4 weights"), ({"params": [*weights(4, out=2)[:4], f(2, 4)]}, "params")),
-)  # fmt: skip
+)
 _ATTENTION = Sample(
     "scaled_dot_product_attention",
     {"query": f(2, 2, 4, 6), "key": f(2, 2, 5, 6), "value": f(2, 2, 5, 3), "attn_mask": f(4, 5), "dropout_p": 0.0},
@@ -117,9 +131,14 @@ _ATTENTION = Sample(
 )
 _STATISTICS: Changes = {"running_mean": f(3), "running_var": f(3).abs() + 1}
 _NORM: Changes = {
-    "input": f(4, 3, 5), "weight": f(3), "bias": f(3), **_STATISTICS, "momentum": 0.1, "eps": 1e-5,
+    "input": f(4, 3, 5),
+    "weight": f(3),
+    "bias": f(3),
+    **_STATISTICS,
+    "momentum": 0.1,
+    "eps": 1e-5,
     "cudnn_enabled": False,
-}  # fmt: skip
+}
 _SAME = f(3)
 _BAD_NORM: tuple[tuple[Changes, str], ...] = (
     ({"weight": f(2)}, "weight"),
@@ -268,7 +287,11 @@ SAMPLES = (
     Sample(
         "col2im",
         {
-            "self": f(1, 8, 9), "output_size": [4, 4], "kernel_size": [2, 2], "dilation": [1, 1], "padding": [0, 0],
+            "self": f(1, 8, 9),
+            "output_size": [4, 4],
+            "kernel_size": [2, 2],
+            "dilation": [1, 1],
+            "padding": [0, 0],
             "stride": [1, 1],
         },
         (
@@ -348,7 +371,8 @@ SAMPLES = (
         {"input1": f(2, 3), "input2": f(2, 4), "weight": f(5, 3, 4), "bias": f(5)},
         (({"weight": f(5, 4, 3)}, "weight"), ({"input2": f(1, 4)}, "inputs"), ({"bias": f(6)}, "bias")),
     ),
-    Sample("matmul",
+    Sample(
+        "matmul",
         {"self": f(2, 3, 4), "other": f(4, 5)},
         (({"other": f(3, 5)}, "shapes"), ({"self": f()}, "single")),
     ),
@@ -370,7 +394,8 @@ SAMPLES = (
             ({"equation": "b?j,bjk"}, "equation"),
         ),
     ),
-    Sample("cosine_similarity",
+    Sample(
+        "cosine_similarity",
         {"x1": f(2, 3), "x2": f(2, 3), "dim": 1},
         (({"x2": f(2, 4)}, "fit"), ({"dim": 2}, "dim")),
     ),
@@ -381,7 +406,8 @@ SAMPLES = (
     Sample("argmax", {"self": f(3, 4)}, (({"self": f(0)}, "self"),)),
     Sample("_softmax", {"self": f(3, 4), "dim": 1, "half_to_float": False}, (({"half_to_float": True}, "half"),)),
     Sample("glu", {"self": f(3, 4), "dim": 1}, (({"dim": 0}, "3 entries"),)),
-    Sample("prelu",
+    Sample(
+        "prelu",
         {"self": f(2, 3, 4), "weight": f(3)},
         (({"weight": f(4)}, "weight"), ({"weight": f(3, 1)}, "weight")),
     ),
@@ -403,22 +429,26 @@ SAMPLES = (
     Sample("tile", {"self": f(2, 3), "dims": [2]}, (({"dims": [-1]}, "result"), ({"dims": [2**30, 2**30]}, "result"))),
     Sample("cat", {"tensors": [f(2, 3), f(4, 3)]}, (({"tensors": []}, "no tensors"), ({"dim": 1}, "differ"))),
     Sample("stack", {"tensors": [f(2), f(2)]}, (({"tensors": [f(2), f(3)]}, "shapes"), ({"tensors": []}, "shapes"))),
-    Sample("split.Tensor",
+    Sample(
+        "split.Tensor",
         {"self": f(6), "split_size": 4},
         (({"split_size": 0}, "split_size"), ({"self": f()}, "single")),
     ),
     Sample("split_with_sizes", {"self": f(6), "split_sizes": [2, 4]}, (({"split_sizes": [2, 3]}, "add up"),)),
     Sample("unbind.int", {"self": f(6)}, (({"self": torch.zeros(2**17)}, "parts"),)),
-    Sample("select.int",
+    Sample(
+        "select.int",
         {"self": f(2, 3), "dim": 1, "index": -3},
         (({"index": 3}, "place"), ({"dim": 2}, "dimension")),
     ),
     Sample("slice.Tensor", {"self": f(5), "end": 2**63 - 1}, (({"step": 0}, "step"), ({"step": -1}, "step"))),
-    Sample("narrow",
+    Sample(
+        "narrow",
         {"self": f(5), "dim": 0, "start": 2, "length": 3},
         (({"length": 4}, "takes"), ({"start": -6}, "takes")),
     ),
-    Sample("unfold",
+    Sample(
+        "unfold",
         {"self": f(5), "dimension": 0, "size": 3, "step": 1},
         (({"size": 6}, "windows"), ({"step": 0}, "step")),
     ),
@@ -429,11 +459,13 @@ SAMPLES = (
     Sample("eye", {"n": 3}, (({"n": -1}, "result"), ({"n": 2**21}, "result"))),
     Sample("zeros", {"size": [2, 3]}, (({"size": [-1]}, "result"), ({"pin_memory": True}, "pin_memory"))),
     Sample("dropout", {"input": f(4), "p": 0.5, "train": True}, (({"p": 1.1}, "p"), ({"p": NAN}, "p"))),
-    Sample("bernoulli.p",
+    Sample(
+        "bernoulli.p",
         {"self": f(4), "p": 0.5},
         (({"p": -0.5}, "p"), ({"generator": torch.Generator()}, "generator")),
     ),
-    Sample("rrelu",
+    Sample(
+        "rrelu",
         {"self": f(4), "lower": 0.1, "upper": 0.3},
         (({"lower": 0.4}, "slopes"), ({"upper": INF}, "upper")),
     ),
@@ -447,4 +479,4 @@ SAMPLES = (
             ({"self": 3}, "no tensor"),
         ),
     ),
-)  # fmt: skip
+)

@@ -26,9 +26,13 @@ def _cell(name: str, gates: int) -> Sample:
         return [one, one] if gates == 4 else one
 
     good = {
-        "input": f(2, 4), "hx": hx(state), "w_ih": f(gates * 5, 4), "w_hh": f(gates * 5, 5), "b_ih": f(gates * 5),
+        "input": f(2, 4),
+        "hx": hx(state),
+        "w_ih": f(gates * 5, 4),
+        "w_hh": f(gates * 5, 5),
+        "b_ih": f(gates * 5),
         "b_hh": f(gates * 5),
-    }  # fmt: skip
+    }
     return Sample(
         name,
         good,
@@ -46,9 +50,16 @@ def _cell(name: str, gates: int) -> Sample:
 
 
 _BAG = {
-    "weight": f(7, 4), "indices": i(10, below=7), "offsets": torch.tensor([0, 3, 3, 9]), "scale_grad_by_freq": False,
-    "mode": 0, "sparse": False, "per_sample_weights": f(10), "include_last_offset": False, "padding_idx": 2,
-}  # fmt: skip
+    "weight": f(7, 4),
+    "indices": i(10, below=7),
+    "offsets": torch.tensor([0, 3, 3, 9]),
+    "scale_grad_by_freq": False,
+    "mode": 0,
+    "sparse": False,
+    "per_sample_weights": f(10),
+    "include_last_offset": False,
+    "padding_idx": 2,
+}
 _SCATTER = {"self": f(4, 5), "dim": 1, "index": i(3, 7), "src": f(3, 8)}
 _GRID = {
     "input": f(2, 3, 4, 4),

@@ -126,9 +126,10 @@ def trained(module: nn.Module, definition: Definition, own: bool) -> dict[str, d
         places = zip(definition.outputs, in_the_place_of(definition.outputs, [*judged]), strict=True)
         shown = judged if own else {name: judged[key] for name, key in places if key is not None}
         found[f"step {step}"] = {
-            "weights": state_sha256(module.state_dict()), "outputs": state_sha256(outputs),
+            "weights": state_sha256(module.state_dict()),
+            "outputs": state_sha256(outputs),
             "evaluation": state_sha256(shown),
-        }  # fmt: skip
+        }
     return found
 
 

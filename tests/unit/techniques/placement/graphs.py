@@ -14,10 +14,16 @@ def random_graph(seed: int, most_ops: int = 12, *, training: bool | None = None,
     count, density = draw.randint(2, most_ops), draw.choice((0.15, 0.3, 0.5))
     trains = draw.random() < 0.5 if training is None else training
     ops = [
-        Op(f"op{number}", draw.randint(1, 20) * 1e-4, draw.randint(0, 30) * 1e-4, draw.randint(0, 64) * KIB,
-           saved_bytes=draw.choice((0, 0, 8 * KIB)), keeps_output=draw.random() < 0.3)
+        Op(
+            f"op{number}",
+            draw.randint(1, 20) * 1e-4,
+            draw.randint(0, 30) * 1e-4,
+            draw.randint(0, 64) * KIB,
+            saved_bytes=draw.choice((0, 0, 8 * KIB)),
+            keeps_output=draw.random() < 0.3,
+        )
         for number in range(count)
-    ]  # fmt: skip
+    ]
     edges: list[Edge] = []
     for target in range(1, count):
         sources = [source for source in range(target) if draw.random() < density] or [draw.randrange(target)]
