@@ -1,7 +1,7 @@
 """Placement: which sub-model trains in which hybrid, on which device. `decide(view) -> Plan`, pure, without torch.
 
-There is one line for all devices: nothing is bound to a device before it can start there. The supervisor and the
-simulator of a fleet (`scheduling.fleet`) build the same frozen view and enact the same plan.
+There is one line for all devices: nothing is bound to a device before it can start there. The supervisor builds the
+frozen view and enacts the plan.
 
 Order: by submission, or as an operator moved runs, then by arrival. Each entry takes a free device, the one that the
 fewest others can use; if none is free it joins the hybrid with the least left to do. An entry that cannot start claims
@@ -37,15 +37,12 @@ GAIN_BY_COST = 5.0
 """A move to a free device must save so many times what it costs."""
 
 
-def decide(view: FleetView, *, says_why: bool = True) -> Plan:
-    """Place what can start now, say what each other one waits for, and move what should train elsewhere.
-
-    Without `says_why` it looks no further down the line once no device is left, and texts of waits may be empty.
-    """
+def decide(view: FleetView) -> Plan:
+    """Place what can start now, say what each other one waits for, and move what should train elsewhere."""
     line = in_order(view.waiting)
-    fleet = _filled(view, line, says_why=says_why)
+    fleet = _filled(view, line)
     if view.mode == "pooled":
-        fleet = _balanced(view, line, fleet, says_why=says_why)
+        fleet = _balanced(view, line, fleet)
     return Plan(
         placements=tuple(site.placement() for site in fleet.sites if site.entries),
         moves=(*_drained(view), *_to_free_devices(fleet)),
@@ -221,11 +218,6 @@ class _Fleet:
         ended_bytes = 0 if joins else claimed.predicted_bytes or 0
         self._free_bytes[self._pool(claimed)] -= max(0, (claimed.alone_bytes(entry) or 0) - ended_bytes)
 
-    def takes_any(self) -> bool:
-        """Whether any entry could still be placed, memory apart."""
-        ready = (site for site in self.sites if site.usable and not site.device.resting)
-        return any((site.empty or site.open) and site.device.name not in self.kept for site in ready)
-
     def _pool(self, site: Site) -> str:
         return site.device.pool or site.device.name
 
@@ -246,15 +238,11 @@ class _Fleet:
         return site
 
 
-def _filled(view: FleetView, line: Sequence[Waiting], *, says_why: bool) -> _Fleet:
+def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
     """Place all entries that can start now, in this order."""
-    fleet, placed, looks = _Fleet(view), set[int](), True
+    fleet, placed = _Fleet(view), set[int]()
     for entry in line:
         if id(entry) in placed:
-            continue
-        looks = looks and (says_why or fleet.takes_any())
-        if not looks:
-            fleet.left.append((entry, ""))
             continue
         sites = fleet.usable(entry)
         obstacle = _hopeless(fleet, entry, sites) or fleet.gathering.get(id(entry))
@@ -278,7 +266,7 @@ def _filled(view: FleetView, line: Sequence[Waiting], *, says_why: bool) -> _Fle
     return fleet
 
 
-def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet, *, says_why: bool) -> _Fleet:
+def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet) -> _Fleet:
     """Spread those before the first who cannot start in the order that leaves the least to do on any device.
 
     All of them start now, so nobody is delayed by another order: longest first, with and without those first who can
@@ -292,7 +280,7 @@ def _balanced(view: FleetView, line: Sequence[Waiting], filled: _Fleet, *, says_
     )
     best = filled
     for order in orders if until > 1 and len(filled.sites) > 1 else ():
-        fleet = _filled(view, [*sorted(line[:until], key=order), *line[until:]], says_why=says_why)
+        fleet = _filled(view, [*sorted(line[:until], key=order), *line[until:]])
         waits = {id(entry) for entry, _ in fleet.left}
         if not any(id(entry) in waits for entry in line[:until]) and fleet.loads_s() < best.loads_s():
             best = fleet

@@ -1,7 +1,7 @@
 """The line for all devices, and when each entry starts and ends if no other comes.
 
-The forecast simulates all devices, each private hybrid under its own policy and lanes, so it is made once for all who
-look, and kept for a while. It is made three times: as all likely go, and with each at the fast and at the slow end of
+The forecast simulates each hybrid, a private one under its own policy and lanes, so it is made once for all who look,
+and kept for a while. It is made three times: as all likely go, and with each at the fast and at the slow end of
 the range of its speed.
 """
 
@@ -16,26 +16,21 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.devices import looking_once
 from unifiednn_core.runtime.placing import Fleet
-from unifiednn_core.scheduling.fleet import MOST_LOOKS, run_fleet
-from unifiednn_core.scheduling.fleet_jobs import NEVER_S
 from unifiednn_core.scheduling.line import FleetView
 from unifiednn_core.scheduling.placement import decide
+from unifiednn_core.scheduling.queue_forecast import forecast_queue
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.rehearsal import Pace, coarse, paced
-from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
+from unifiednn_core.scheduling.simulator import SimulatedJob, SimulatedTurn, simulate
 from unifiednn_core.service import rehearsals
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.speeds import TimedTurn
 from unifiednn_core.views.estimates import Estimate, earliest, latest
 
-EPOCHS, FEWEST_EPOCHS, FEWEST_OF_MANY, STEPS_PER_EPOCH = 600, 16, 4, 4
+EPOCHS, FEWEST_EPOCHS, STEPS_PER_EPOCH = 600, 4, 4
 """Epochs of all trainings of a forecast, the fewest of a run, and steps of one, where there are more."""
-SHORTEST_S = 0.01
-MANY_DEVICES = 16
-"""With so many, each training is cut into fewer epochs."""
-WORK = 1_600_000
-"""Moments by devices and sub-models, or plans by what a plan looks at, about a second: of a large fleet, what comes
-later is not foreseen."""
+SHORTEST_S, NEVER_S = 0.01, 1e9
+"""Seconds of a step of one that rests, and of one whose speed is unknown."""
 KEPT_S = 4.0
 SHARE_OF_TIME = 0.05
 """Part of the time that forecasts may take."""
@@ -111,25 +106,22 @@ def outlook_of(fleet: Fleet, turns: Turns = lambda run_ids: {}) -> Outlook:
     for resident in fleet.residents.values():
         runs[resident.run.id].append(resident)
     paces = _paces(fleet, runs, turns)
-    looks = min(MOST_LOOKS, WORK // (len(view.devices) + len(fleet.residents) + 1))
-    plans = 1 + WORK // (1 + len(view.devices) * (len(view.devices) + len(view.waiting)))
+    placements = decide(view).placements
 
     @cache
     def rules(run_id: str) -> rehearsals.Rules:
         return rehearsals.rules_of(runs[run_id][0].run, [one.row for one in runs[run_id]], f"{run_id}/")
 
-    def train(run_id: str) -> SimulatedHybrid | None:
+    def train(run_id: str | None, jobs: Sequence[SimulatedJob]) -> Iterable[SimulatedTurn]:
         if run_id not in runs:
-            return None
-        return SimulatedHybrid(rules(run_id).policy, rules(run_id).lanes, rules(run_id).may_join)
+            return simulate(jobs, policy)
+        return simulate(jobs, rules(run_id).policy, lanes=rules(run_id).lanes, may_join=rules(run_id).may_join)
 
     starts, ends = list[Mapping[str, float]](), list[Mapping[str, float]]()
     for scale in (0.0, -1.0, 1.0):
-        jobs = _jobs(view, runs, paces, scale)
-        trace = run_fleet(view, policy, jobs=jobs, train=train, most_looks=looks, most_plans=plans)
-        in_s = {key: end_s - view.now_s for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
-        ends.append({key: end_s for key, end_s in in_s.items() if key not in rests})
-        starts.append({key: max(0.0, trace.starts_s[key] - view.now_s) for key in ends[-1]})
+        starts_s, ends_s = forecast_queue(view, placements, _jobs(runs, paces, view.now_s, scale), train)
+        ends.append({key: end_s for key, end_s in ends_s.items() if end_s < NEVER_S / 2 and key not in rests})
+        starts.append({key: starts_s[key] for key in ends[-1]})
     waiting = {key for entry in view.waiting for key in entry.keys}
     begins = {key: one for key, one in _ranges(starts).items() if key in waiting}
     return Outlook(fleet, waits, begins, _ranges(ends), rests)
@@ -156,7 +148,7 @@ def _paces(fleet: Fleet, runs: Mapping[str, Sequence[Resident]], turns: Turns) -
 
 
 def _jobs(
-    view: FleetView, runs: Mapping[str, Sequence[Resident]], paces: Mapping[str, Pace], scale: float
+    runs: Mapping[str, Sequence[Resident]], paces: Mapping[str, Pace], now_s: float, scale: float
 ) -> dict[str, SimulatedJob]:
     """Each sub-model with what is left of it, at a place in the range of its speed, in coarse steps.
 
@@ -164,8 +156,7 @@ def _jobs(
     one that rests takes no time.
     """
     found = dict[str, SimulatedJob]()
-    fewest = FEWEST_OF_MANY if len(view.devices) >= MANY_DEVICES else FEWEST_EPOCHS
-    epochs = max(fewest, EPOCHS // max(1, len(runs)))
+    epochs = max(FEWEST_EPOCHS, EPOCHS // max(1, len(runs)))
     for run_id, members in runs.items():
         prefix, jobs = f"{run_id}/", list[SimulatedJob]()
         for run, row in sorted(members, key=lambda one: one.row.arrival):
@@ -175,7 +166,7 @@ def _jobs(
             elif key not in paces:
                 found[key] = SimulatedJob(name=key, seconds_per_step=NEVER_S)
             else:
-                jobs.append(paced(rehearsals.job_of_row(run, row, paces[key], view.now_s, prefix), paces[key], scale))
+                jobs.append(paced(rehearsals.job_of_row(run, row, paces[key], now_s, prefix), paces[key], scale))
         made = coarse(jobs, most_epochs=epochs, most_steps=STEPS_PER_EPOCH * epochs)
         found |= {job.name: replace(job, seconds_per_step=max(job.seconds_per_step, SHORTEST_S / 10)) for job in made}
     return found

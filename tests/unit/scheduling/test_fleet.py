@@ -3,17 +3,13 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 import pytest
 
-from tests.unit.scheduling.placement_kit import EVERYONE, GIB, POLICIES, check_plan, device, entry, need
-from unifiednn_core.scheduling.base import Policy
+from tests.unit.scheduling.placement_kit import EVERYONE, GIB, POLICIES, check_plan, device, entry
+from tools.simulate_cluster import Change, Fleet, FleetTrace
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.fleet import MOST_LOOKS, run_fleet
-from unifiednn_core.scheduling.fleet_events import Change, FleetTrace
-from unifiednn_core.scheduling.fleet_jobs import NEVER_S
-from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Placed, Waiting
+from unifiednn_core.scheduling.line import DeviceView, FleetView, Waiting
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 
@@ -24,13 +20,6 @@ FCFS, TURNS = FirstComeFirstServed(), RoundRobin(unit="seconds", amount=1)
 def fleet(devices: Sequence[DeviceView], *waiting: Waiting, **given: object) -> FleetView:
     plain = {"now_s": 0.0, "devices": tuple(devices), "waiting": waiting, "rule": EVERYONE, "move_cost_s": 2.0}
     return FleetView(**{**plain, **given})  # type: ignore[arg-type]
-
-
-def forecast(view: FleetView, policy: Policy) -> dict[str, tuple[float, float] | None]:
-    """When each that waits starts and ends; None where that is unknown."""
-    trace = run_fleet(view, policy, most_looks=MOST_LOOKS)
-    known = {key for key, end_s in trace.ends_s.items() if end_s - view.now_s < NEVER_S / 2}
-    return {key: (trace.starts_s[key], trace.ends_s[key]) if key in known else None for key in keys(*view.waiting)}
 
 
 def keys(*entries: Waiting) -> list[str]:
@@ -53,18 +42,17 @@ def test_one_device_with_room_for_all_is_one_hybrid_of_the_simulator(seed: int) 
     ]
     jobs[0] = replace(jobs[0], epochs=20)  # the hybrid lasts until all have come
     entries = [entry(place, [ONE], submitted_at_s=job.arrival_s) for place, job in enumerate(jobs)]
-    trace = run_fleet(fleet([ONE]), policy, jobs={job.name: job for job in jobs}, coming=entries, watch=check_plan)
+    trace = Fleet(fleet([ONE]), policy, jobs={job.name: job for job in jobs}, coming=entries, watch=check_plan).run()
     turns = simulate(jobs, policy)
     assert trace.ends_s == {job.name: max(one.end_s for one in turns if one.submodel == job.name) for job in jobs}
-    assert trace.starts_s == {job.name: min(one.start_s for one in turns if one.submodel == job.name) for job in jobs}
     assert trace.placed_s == {job.name: job.arrival_s for job in jobs}
 
 
 def test_two_devices_take_half_the_time_of_one() -> None:
     entries = [entry(place, [ONE, TWO], left_s=10.0) for place in range(6)]
-    assert max(run_fleet(fleet([ONE, TWO], *entries), TURNS).ends_s.values()) == pytest.approx(30)
+    assert max(Fleet(fleet([ONE, TWO], *entries), TURNS).run().ends_s.values()) == pytest.approx(30)
     alone = [replace(one, devices=frozenset(["cuda:0"])) for one in entries]
-    assert max(run_fleet(fleet([ONE, TWO], *alone), TURNS).ends_s.values()) == pytest.approx(60)
+    assert max(Fleet(fleet([ONE, TWO], *alone), TURNS).run().ends_s.values()) == pytest.approx(60)
 
 
 def moved(trace: FleetTrace, entries: Sequence[Waiting]) -> set[str]:
@@ -75,7 +63,7 @@ def moved(trace: FleetTrace, entries: Sequence[Waiting]) -> set[str]:
 def test_a_drained_device_is_left_and_nothing_is_lost() -> None:
     entries = [entry(place, [ONE, TWO], left_s=100.0) for place in range(4)]
     drained = [Change(at_s=30.0, device="cuda:0", state="draining")]
-    trace = run_fleet(fleet([ONE, TWO], *entries), TURNS, changes=drained, watch=check_plan)
+    trace = Fleet(fleet([ONE, TWO], *entries), TURNS, changes=drained, watch=check_plan).run()
     assert len(moved(trace, entries)) == 2
     assert {one.device for at_s, one in trace.placements if at_s >= 30} == {"cuda:1"}
     assert max(trace.ends_s.values()) == pytest.approx(400 - 30, abs=1)  # what was done before the move counts
@@ -84,7 +72,7 @@ def test_a_drained_device_is_left_and_nothing_is_lost() -> None:
 def test_a_private_hybrid_is_drained_as_one() -> None:
     both = entry(0, [ONE, TWO], keys=("r/a", "r/b"), private=True, need=None, peak_bytes=GIB, left_s=100.0)
     drained = [Change(at_s=30.0, device="cuda:0", state="draining")]
-    trace = run_fleet(fleet([ONE, TWO], both), TURNS, changes=drained, watch=check_plan)
+    trace = Fleet(fleet([ONE, TWO], both), TURNS, changes=drained, watch=check_plan).run()
     assert [(at_s >= 30, one.device, one.keys) for at_s, one in trace.placements] == [
         (False, "cuda:0", ("r/a", "r/b")),
         (True, "cuda:1", ("r/a", "r/b")),
@@ -98,7 +86,7 @@ def test_who_is_on_its_way_to_a_device_that_is_drained_turns_back() -> None:
         Change(at_s=at_s, device=name, state=state)
         for at_s, name, state in ((30.0, "cuda:0", "draining"), (40.5, "cuda:1", "draining"), (41.0, "cuda:0", "ready"))
     ]
-    trace = run_fleet(fleet([ONE, TWO], *entries, move_cost_s=20.0), TURNS, changes=changes, watch=check_plan)
+    trace = Fleet(fleet([ONE, TWO], *entries, move_cost_s=20.0), TURNS, changes=changes, watch=check_plan).run()
     assert [one.device for _, one in trace.placements] == ["cuda:0", "cuda:1", "cuda:0"]
     assert moved(trace, entries) == set(keys(*entries))
 
@@ -107,7 +95,7 @@ def test_a_device_that_becomes_free_takes_from_a_hybrid_of_several_but_not_twice
     entries = [entry(place, [ONE, TWO], left_s=left_s) for place, left_s in enumerate((100.0, 100.0, 100.0, 100.0))]
     late = [Change(at_s=20.0, device="cuda:1", state="ready")]
     away = replace(TWO, state="away")
-    trace = run_fleet(fleet([ONE, away], *entries), TURNS, changes=late, watch=check_plan)
+    trace = Fleet(fleet([ONE, away], *entries), TURNS, changes=late, watch=check_plan).run()
     assert len(moved(trace, entries)) == len(trace.moved) == 2
     assert max(trace.ends_s.values()) < 230
 
@@ -116,42 +104,5 @@ def test_those_who_gather_start_when_their_time_is_up() -> None:
     entries = [entry(place, [ONE], left_s=10.0, submitted_at_s=float(place)) for place in range(2)]
     late = entry(5, [ONE], left_s=10.0, submitted_at_s=12.0)
     view = fleet([ONE], mode="gathered", gather_s=10.0, gather_n=3)
-    trace = run_fleet(view, FCFS, coming=[*entries, late], watch=check_plan)
+    trace = Fleet(view, FCFS, coming=[*entries, late], watch=check_plan).run()
     assert trace.placed_s == {"s0zz/netzz": 10.0, "s1zz/netzz": 10.0, "s5zz/netzz": 30.0}
-
-
-def test_the_forecast_says_when_each_starts_and_ends() -> None:
-    busy = HybridView(
-        id="h",
-        device="cuda:0",
-        private=True,
-        threads=1,
-        profile="exact",
-        peak_bytes=GIB,
-        members=(Placed(key="h/net", run_id="h", devices=frozenset(["cuda:0"]), left_s=50.0),),
-    )
-    first, second = (entry(place, [ONE], left_s=30.0) for place in range(2))
-    found = forecast(fleet([ONE], first, second, hybrids=(busy,), now_s=1000.0), FCFS)
-    assert found == {"s0zz/netzz": pytest.approx((1050, 1080)), "s1zz/netzz": pytest.approx((1080, 1110))}
-    hopeless = entry(2, [ONE], need=need(9000, 0))
-    unknown = replace(busy, members=tuple(replace(one, left_s=None) for one in busy.members))
-    assert forecast(fleet([ONE], first, hopeless, hybrids=(unknown,)), FCFS) == {"s0zz/netzz": None, "s2zz/netzz": None}
-    assert forecast(fleet([ONE, TWO], replace(second, devices=frozenset(["cuda:1"])), hybrids=(unknown,)), FCFS) == {
-        "s1zz/netzz": pytest.approx((0, 30))
-    }
-    lasting = replace(first, left_s=None)
-    assert forecast(fleet([ONE], lasting, second), FCFS) == {"s0zz/netzz": None, "s1zz/netzz": None}
-    assert forecast(fleet([ONE], lasting, second), TURNS)["s1zz/netzz"] == pytest.approx((1, 60))
-
-
-def test_a_forecast_comes_true() -> None:
-    for seed in range(30):
-        chance = random.Random(seed)
-        entries = [
-            entry(place, [ONE, TWO], left_s=float(chance.randint(1, 500)), need=need(chance.randint(100, 2000), 100))
-            for place in range(6)
-        ]
-        view, policy = fleet([ONE, TWO], *entries), chance.choice(POLICIES)
-        found, trace = forecast(view, policy), run_fleet(view, policy, watch=check_plan)
-        assert found == {key: (trace.starts_s[key], trace.ends_s[key]) for key in keys(*entries)}
-        assert all(end_s < inf for end_s in trace.ends_s.values())

@@ -18,10 +18,9 @@ from tests.unit.scheduling.placement_kit import (
     need,
     view_of,
 )
+from tools.simulate_cluster import Change, Fleet
 from unifiednn_core.scheduling import placement, sites
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.scheduling.fleet import run_fleet
-from unifiednn_core.scheduling.fleet_events import Change
 from unifiednn_core.scheduling.line import FleetView, Plan, PoolMode, Waiting, in_order
 from unifiednn_core.scheduling.placement import decide
 
@@ -55,8 +54,8 @@ def check_fleet(chance: random.Random, view: FleetView) -> None:
         else []
     )
     policy = chance.choice(POLICIES)
-    trace = run_fleet(alone, policy, jobs=jobs, coming=late, changes=changes, watch=check_plan)
-    run_fleet(view, policy, jobs=jobs, watch=check_plan, most_looks=5)
+    trace = Fleet(alone, policy, jobs=jobs, coming=late, changes=changes, watch=check_plan).run()
+    Fleet(view, policy, jobs=jobs, watch=check_plan).run(5)
     helped = {key for one in (*view.waiting, *late) for key in one.keys} - trace.waits.keys()
     assert helped <= trace.ends_s.keys()
     assert all(any(words in text for words in HOPELESS) for text in trace.waits.values()), trace.waits
@@ -96,7 +95,7 @@ def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, where: object, name
 
 def plans_of(view: FleetView, policy: Policy, coming: Sequence[Waiting]) -> list[tuple[FleetView, Plan]]:
     seen: list[tuple[FleetView, Plan]] = []
-    run_fleet(view, policy, coming=coming, watch=lambda view, plan: seen.append((view, plan)))
+    Fleet(view, policy, coming=coming, watch=lambda view, plan: seen.append((view, plan))).run()
     return seen
 
 
@@ -124,8 +123,8 @@ def delayed(seeds: range) -> tuple[int, int, int]:
             if not line or line[0].keys[0] not in plan.waits:
                 continue
             first, behind = line[0].keys[0], [one for one in coming if one.submitted_at_s > now.now_s]
-            starts_s = run_fleet(now, policy, coming=behind).placed_s
-            alone_s = run_fleet(replace(now, waiting=line[:1]), policy).placed_s
+            starts_s = Fleet(now, policy, coming=behind).run().placed_s
+            alone_s = Fleet(replace(now, waiting=line[:1]), policy).run().placed_s
             moments += 1
             begins_s = starts_s.get(first, 1e18)
             overtaken += any(starts_s.get(one.keys[0], 1e18) < begins_s for one in (*line[1:], *behind))
@@ -189,7 +188,7 @@ def ratios(*, kept_mib: int, picky: bool, mode: PoolMode, in_line: bool, cases: 
     for seed in range(cases):
         chance = random.Random(seed)
         view = small(chance, kept_mib=kept_mib, picky=picky, mode=mode)
-        trace = run_fleet(view, chance.choice(POLICIES))
+        trace = Fleet(view, chance.choice(POLICIES)).run()
         found.append(max(trace.ends_s.values()) / best_s(view, in_line=in_line))
     return sorted(found)
 
@@ -223,10 +222,3 @@ def test_where_it_keeps_to_the_line_it_is_near_the_best_that_does(
 def test_order_and_figures_alone_decide() -> None:
     for _, view in fleets(0, 50):
         assert decide(view) == decide(replace(view, waiting=view.waiting[::-1]))
-
-
-def test_a_plan_without_reasons_places_and_moves_the_same() -> None:
-    for _, view in fleets(0, 300):
-        whole, short = decide(view), decide(view, says_why=False)
-        assert (short.placements, short.moves) == (whole.placements, whole.moves)
-        assert short.waits.keys() == whole.waits.keys()

@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.scheduling.placement_kit import EVERYONE, device, entry
 from tests.unit.store.test_store import BERTH, add_run
+from tools.simulate_cluster import Fleet
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.fleet import run_fleet
 from unifiednn_core.scheduling.line import FleetView, Waiting
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
@@ -94,7 +94,7 @@ def test_placement_follows_the_line_and_nobody_is_delayed_by_more_than_the_moved
     after = replace(view, waiting=tuple(chance.sample(line, len(line))))
     assert decide(after).placements[0].keys == line[0].keys
     policy = FirstComeFirstServed()
-    starts, now = (run_fleet(one, policy).starts_s for one in (before, after))
+    starts, now = (Fleet(one, policy).run().placed_s for one in (before, after))
     assert sorted(now, key=now.__getitem__) == [key for one in line for key in one.keys]
     for one in jobs:
         if one is not jobs[at]:
