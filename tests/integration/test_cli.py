@@ -15,8 +15,8 @@ from rich.console import Console
 
 from tests.integration.cli_kit import COMMAND, unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
+from tests.many_runs import Size, fill, run_id
 from tests.waiting import wait_until
-from tools.bench.scale_home import Size, fill, run_id
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import terminal

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.many_runs import Size, ratio, size_bytes
 from tools import postgres
 from tools.bench import scale_reads, scale_store
-from tools.bench.scale_home import Size, ratio, size_bytes
 from tools.bench.scale_pages import Place
 from tools.bench.scale_reads import Cost
 from tools.bench.scale_store import Rate

@@ -18,8 +18,8 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from pages._ui import frame, rows, signed_in
-from tools.bench.counted import counted
-from tools.bench.scale_home import run_id
+from tests.counted import counted
+from tests.many_runs import run_id
 from tools.bench.scale_reads import Resting, cpu_ms, opened
 from unifiednn_core.base.paths import DATABASE_SETTING, Home
 

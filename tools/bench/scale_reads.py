@@ -7,8 +7,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from tools.bench.counted import counted
-from tools.bench.scale_home import Size, fill, key_of_kind, run_id
+from tests.counted import counted
+from tests.many_runs import Size, fill, key_of_kind, run_id
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.budget import Budget

@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from tools.bench.counted import counted
-from tools.bench.scale_home import MIB, NAMES, Size, fill, prediction, run_id, spec, strata
+from tests.counted import counted
+from tests.many_runs import MIB, NAMES, Size, fill, prediction, run_id, spec, strata
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime import removal

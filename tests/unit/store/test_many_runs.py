@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, text, update
 
+from tests import many_runs
 from tests.clock import SimulatedClock
+from tests.counted import Counted, counted, plans
+from tests.many_runs import NAMES, Size, device_name, fill, key_of_kind, run_id
 from tests.unit.runtime.test_supervisor import Launcher, supervisor_of, unlimited
-from tools.bench import scale_home
-from tools.bench.counted import Counted, counted, plans
-from tools.bench.scale_home import NAMES, Size, device_name, fill, key_of_kind, run_id
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.placing import fleet_of
 from unifiednn_core.service.facade import Service
@@ -253,7 +253,7 @@ def test_the_speed_of_a_network_is_that_of_its_last_training(both: tuple[Filled,
         for part in parts
         if part.ended_at_s is not None and part.service_s > 0 and part.steps_done > 0 and run.mode == HYBRID
     ]
-    for owner in (None, scale_home.person(2)):
+    for owner in (None, many_runs.person(2)):
         mine = sorted((row for row, _ in rows if owner in (None, row.owner)), key=lambda row: row.ended_at_s)
         wanted = {row.memory_key: row.service_s / row.steps_done for row in mine}
         keys = [*map(key_of_kind, range(20)), "unknown", ""]
@@ -291,15 +291,15 @@ def test_what_runs_keep_is_found_a_part_at_a_time(both: tuple[Filled, Filled]) -
             if any(words.lower() in name.lower() for name in (run.name, run.id, part.name)) and part.checkpoint_at_s
         }
         assert {(row.run_id, row.name) for row in found.rows} == wanted_ids and found.total == len(wanted_ids)
-    mine = store.kept.of_runs(KeptQuery("model"), scale_home.person(4))
+    mine = store.kept.of_runs(KeptQuery("model"), many_runs.person(4))
     assert (mine.total, mine.size_bytes) == (len(mine.rows), sum(row.artifact_bytes for row in mine.rows))
     assert {(row.run_id, row.name) for row in mine.rows} == {
-        (run.id, part.name) for run, part in models if part.owner == scale_home.person(4)
+        (run.id, part.name) for run, part in models if part.owner == many_runs.person(4)
     }
     counts = store.kept.use_counts(None, 10**6)
     assert store.kept.use_counts(None, 3) == {sha: min(3, count) for sha, count in counts.items()}
     assert sum(counts.values()) == len(NAMES) * 3 * len({run.id for run, _ in listed if run.state in ENDED})
-    some = scale_home.sha(7, "train")
+    some = many_runs.sha(7, "train")
     for sha256, count in counts.items():
         needed = [use.state in NEEDS for use in store.kept.uses(sha256, None, 9 * count)]
         assert needed == sorted(needed, reverse=True) and len(needed) >= count
@@ -354,6 +354,6 @@ def test_filters_offer_devices_of_all_runs(both: tuple[Filled, Filled]) -> None:
         devices = set(session.scalars(select(HybridRow.device).where(HybridRow.device.is_not(None))))
     assert set(store.run_lists.choices().devices) == devices | {"auto"}
     assert device_name(0) in devices
-    mine = store.run_lists.choices(scale_home.person(2))
-    own = [run for run, parts in store.runs.listed() if any(part.owner == scale_home.person(2) for part in parts)]
+    mine = store.run_lists.choices(many_runs.person(2))
+    own = [run for run, parts in store.runs.listed() if any(part.owner == many_runs.person(2) for part in parts)]
     assert set(mine.devices) == {run.device for run in own} and mine.total == len(own)
