@@ -1,13 +1,45 @@
-"""100,000 operators: all placed, no device above its limit. `tools.bench techniques-placement` tells the seconds."""
+"""100,000 operators: all placed, no device above its limit."""
+
+import random
 
 import pytest
 
-from tools.bench.placement import LARGE_DEVICES, LARGE_OPS, large_caps, large_graph
-from unifiednn_core.techniques.placement.graph import CostGraph, Link
+from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Link, Op, Weight
 from unifiednn_core.techniques.placement.liveness import peaks_bytes
 from unifiednn_core.techniques.placement.place import PlacedOps, place
 from unifiednn_core.techniques.placement.refine import EFFORT
 from unifiednn_core.techniques.placement.simulate import Tasks
+
+LARGE_OPS, LARGE_DEVICES, LARGE_SHARE = 100_000, 4, 0.28
+"""A large graph, and the limit of each device as a share of what one device needs: a fair share is 0.25."""
+_KIB = 1024
+
+
+def large_graph(ops: int = LARGE_OPS, seed: int = 0) -> CostGraph:
+    """A graph with branches in which every fourth operator has a weight; equal for equal seeds."""
+    draw = random.Random(seed)
+    made = tuple(
+        Op(
+            f"op{number}",
+            draw.randint(1, 20) * 1e-5,
+            draw.randint(0, 30) * 1e-5,
+            draw.randint(1, 64) * _KIB,
+            keeps_output=draw.random() < 0.3,
+        )
+        for number in range(ops)
+    )
+    edges = tuple(
+        Edge(source, target, made[source].output_bytes, made[source].output_bytes, kept=draw.random() < 0.5)
+        for target in range(1, ops)
+        for source in sorted({max(0, target - draw.choice((1, 1, 2, 5, 50))) for _ in range(draw.choice((1, 1, 2)))})
+    )
+    held = tuple(Weight(f"w{number}", draw.randint(1, 64) * _KIB, (number,)) for number in range(0, ops, 4))
+    return CostGraph(made, edges, held)
+
+
+def large_caps(graph: CostGraph) -> list[int | None]:
+    """Limits so tight that a placement without them is above them."""
+    return [int(LARGE_SHARE * place(graph, [1 << 62], effort=1).peaks_bytes[0])] * LARGE_DEVICES
 
 
 def peaks_of(graph: CostGraph, found: PlacedOps) -> tuple[int, ...]:
