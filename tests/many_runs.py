@@ -1,14 +1,11 @@
 """A store full of runs, written in bulk: ended ones, ones that wait, and hybrids that hold devices. No training."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert
 
-from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store import Store
@@ -60,26 +57,17 @@ class Size:
     waiting: int = 0
     devices: int = 0
     """GPUs; each is held by a private hybrid that trains."""
-    idle: int = 0
-    """Further GPUs, which are free."""
     samples: int = 0
     """Samples of each device, two seconds apart."""
-    shared: bool = False
-    """Whether those that wait may share a hybrid."""
-    folders: bool = False
-    """Whether ended runs have files."""
 
 
-def fill(home: Home, store: Store, size: Size, now_s: float) -> None:
+def fill(store: Store, size: Size, now_s: float) -> None:
     """Write it; a store is filled once. The last ended run ended a moment ago."""
     _files(store, now_s)
     for first in range(0, size.ended, CHUNK):
         numbers = range(first, min(size.ended, first + CHUNK))
         whole = [number >= size.ended - size.in_full for number in numbers]
         _write(store, _ended(numbers, now_s - size.ended * EVERY_S, whole))
-    if size.folders:
-        for number in range(size.ended):
-            _folder(home, run_id(number))
     _write(store, _fleet(size, now_s))
 
 
@@ -108,7 +96,7 @@ def sha(kind: int, what: str) -> str:
     return f"{what}{kind % KINDS:02}".encode().hex().ljust(64, "0")
 
 
-def spec(number: int, *, shared: bool = False) -> Columns:
+def spec(number: int) -> Columns:
     """A stored spec of three networks."""
     parts = []
     for place, name in enumerate(NAMES):
@@ -132,7 +120,7 @@ def spec(number: int, *, shared: bool = False) -> Columns:
             }
         )
     asked = {"name": f"run {number}", "seed": number, "device": "auto", "policy": {"name": "round_robin"}}
-    return {**asked, **({"hybrid": "shared"} if shared else {}), "profile": "exact", "submodels": parts}
+    return {**asked, "profile": "exact", "submodels": parts}
 
 
 def prediction(number: int) -> Columns:
@@ -422,20 +410,9 @@ def strata() -> Columns:
     return {"context": 200 * MIB, "slack": MIB, "data": 10 * MIB, **own}
 
 
-def _folder(home: Home, run: str) -> None:
-    for name in NAMES:
-        checkpoints = home.checkpoints(run, name)
-        checkpoints.mkdir(parents=True)
-        (checkpoints / f"step-{EPOCHS * 100}.safetensors").write_bytes(b"0")
-    models = home.run(run) / "models"
-    models.mkdir()
-    for path in (*(models / f"{name}.zip" for name in NAMES), home.run(run) / "worker.log"):
-        path.write_bytes(b"0")
-
-
 def _fleet(size: Size, now_s: float) -> Iterator[tuple[type[Base], Columns]]:
-    worker, cores = own_identity(), max(1, size.devices + size.idle)
-    for place in range(size.devices + size.idle):
+    worker, cores = own_identity(), max(1, size.devices)
+    for place in range(size.devices):
         yield (
             DeviceRow,
             {
@@ -510,20 +487,7 @@ def _fleet(size: Size, now_s: float) -> Iterator[tuple[type[Base], Columns]]:
             )
     for place in range(size.waiting):
         run, submitted_s = run_id(place, "w"), now_s - size.waiting + place
-        columns = {"state": "queued", "shared": size.shared, "spec": spec(place, shared=size.shared)}
-        yield RunRow, _run(place, "w", submitted_s, **columns)
-        if not size.shared:
-            yield HybridRow, {"id": run, "settings": HybridSettings().model_dump(mode="json", exclude_none=True)}
+        yield RunRow, _run(place, "w", submitted_s, state="queued")
+        yield HybridRow, {"id": run, "settings": HybridSettings().model_dump(mode="json", exclude_none=True)}
         for part in range(len(NAMES)):
-            placed = None if size.shared else run
-            yield SubModelRow, _part(place, part, run, state="queued", hybrid_id=placed, memory_key=key_of_kind(part))
-
-
-def size_bytes(path: Path) -> int:
-    """Bytes of a SQLite database with the files beside it."""
-    return sum(one.stat().st_size for one in path.parent.iterdir())
-
-
-def ratio(many: float, few: float) -> float:
-    """How many times more; infinite from nothing."""
-    return many / few if few else math.inf
+            yield SubModelRow, _part(place, part, run, state="queued", hybrid_id=run, memory_key=key_of_kind(part))

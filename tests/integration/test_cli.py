@@ -221,7 +221,7 @@ def test_an_interrupt_stops_the_run_and_keeps_what_was_learnt(home: Home, sample
 def test_runs_lists_the_newest_unless_all_are_asked_for(home: Home) -> None:
     count = NEWEST_ROWS + 3
     with closing(Store.open(home.create(), RealClock())) as store:
-        fill(home, store, Size(ended=count), RealClock().utc_s())
+        fill(store, Size(ended=count), RealClock().utc_s())
     newest = [run_id(number) for number in reversed(range(count))]
     for flags, wanted in (((), newest[:NEWEST_ROWS]), (("--all",), newest)):
         assert [run["run_id"] for run in json.loads(unifiednn(home, "runs", "--json", *flags).stdout)] == wanted

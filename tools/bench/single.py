@@ -12,24 +12,18 @@ from tools.machine import ToolFailed
 
 PATIENCE_S = 3600
 _MODULES = {
-    "augmentation": "augmentation",
     "engine-overhead": "overhead",
     "forecast": "forecast",
     "first-light": "first_light",
     "prediction": "prediction",
     "protection": "protection",
-    "queries": "queries",
     "replayed-steps": "replays",
-    "scale": "scale",
     "start": "start",
     "techniques": "techniques",
     "techniques-dropit": "dropit",
     "techniques-pipelines": "pipelines",
     "techniques-placement": "placement",
     "techniques-split": "split_networks",
-    "two-devices": "two_devices",
-    "two-people": "two_people",
-    "viewers": "viewers",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
 ON_GPU = frozenset({"replayed-steps", "techniques"})

@@ -55,7 +55,7 @@ class Filled:
 def filled(home: Home, size: Size) -> Service:
     clock = SimulatedClock()
     store = Store.open(home.create(), clock)
-    fill(home, store, size, clock.utc_s())
+    fill(store, size, clock.utc_s())
     return Service(home, store, supervisor_of(store, Launcher(), clock), clock)
 
 
