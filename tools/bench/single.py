@@ -13,20 +13,13 @@ from tools.machine import ToolFailed
 PATIENCE_S = 3600
 _MODULES = {
     "engine-overhead": "overhead",
-    "forecast": "forecast",
     "first-light": "first_light",
-    "prediction": "prediction",
-    "protection": "protection",
-    "replayed-steps": "replays",
     "start": "start",
     "techniques": "techniques",
     "techniques-dropit": "dropit",
-    "techniques-pipelines": "pipelines",
-    "techniques-placement": "placement",
-    "techniques-split": "split_networks",
 }
 NAMES: tuple[str, ...] = tuple(_MODULES)
-ON_GPU = frozenset({"replayed-steps", "techniques"})
+ON_GPU = frozenset({"techniques"})
 """Those that use a GPU if there is one."""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 

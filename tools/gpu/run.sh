@@ -4,7 +4,7 @@
 set -u
 cd "$(dirname "$0")/../.."
 OUT=$(realpath -m "${OUT:-/tmp/unifiednn-gpu}"); SITE=${SITE:-/tmp/unifiednn-gpu-site}; DRY=${DRY:-}; PYTHON=${PYTHON:-python3}
-STEPS=${STEPS:-env tests costs replays profile demo trio}
+STEPS=${STEPS:-env tests costs profile demo trio}
 mkdir -p "$OUT"
 exec > >(tee -a "$OUT/log.txt") 2>&1
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
@@ -44,9 +44,6 @@ if wanted tests; then
   else tests 130 -n 4 --dist loadfile --ignore tests/gpu/test_memory.py tests/gpu; tests 40 tests/gpu/test_memory.py; fi
 fi
 if wanted costs; then timeout 90 "$PYTHON" -m tools.gpu.step_costs ${DRY:+--dry-run} >"$OUT/costs.txt" 2>&1; say "costs: exit $?"; fi
-if wanted replays && [ -z "$DRY" ]; then
-  timeout 70 "$PYTHON" -m tools.bench replayed-steps --repeats 1 --scale paper --out "$OUT"; say "replays: exit $?"
-fi
 if wanted profile && [ -z "$DRY" ]; then  # where a worker's time goes, by py-spy
   "$PYTHON" -m tools.gpu.specs long >/tmp/unifiednn-gpu-long.json && cp /tmp/unifiednn-gpu-long.json sample_models/.long.json
   UNIFIEDNN_HOME=/tmp/unifiednn-gpu-long unifiednn train sample_models/.long.json --json >"$OUT/profiled.json" 2>>"$OUT/log.txt" & TRAINING=$!
