@@ -142,20 +142,6 @@ def test_techniques_do_the_same_alone_as_in_a_hybrid(samples: Path, stored: Home
     assert by_script(stored, spec)[0] != alone, "plain PyTorch is another training"
 
 
-@pytest.mark.parametrize("name", ["resnet", "transformer"])
-def test_pipedream_takes_the_steps_of_the_plain_script_with_delay(name: str, samples: Path, stored: Home) -> None:
-    """The first is built by its name, the other one comes as a graph."""
-    spec = spec_of(samples, name, epochs=1, lr_scheduler=None)
-    (piped, told), (plain, rows) = (
-        by_script(stored, spec, mode=mode) for mode in ("concurrent-pipedream", "concurrent")
-    )
-    assert piped != plain
-    assert [row["step"] for row in told["step"]] == [row["step"] for row in rows["step"]]
-    first = rows["step"][0]["loss"]
-    assert told["step"][0]["loss"] == pytest.approx(first, rel=0.01), "dropout draws in the order of the stages"
-    assert None not in told["epoch"][0].values()
-
-
 def test_resident_data_change_neither_bits_nor_figures(samples: Path, stored: Home) -> None:
     spec = spec_of(samples, "resnet", epochs=1, drop_last=True, batch_size=100)
     plain, resident = (by_script(stored, spec, mode=mode) for mode in ("concurrent", "concurrent-resident"))

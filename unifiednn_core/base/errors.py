@@ -204,10 +204,6 @@ class IntakeFailed(UnifiedNNError, RuntimeError):
     """The intake process died or exceeded its limits; nothing was imported."""
 
 
-class PipelineFailed(UnifiedNNError, RuntimeError):
-    """A process of a pipeline failed or took too long, and all others were ended. The message says which and why."""
-
-
 class SamplesFailed(UnifiedNNError, RuntimeError):
     """The script that writes the sample models failed. Run `make samples` and read its output."""
 

@@ -26,7 +26,7 @@ from unifiednn_core.spec.run import (
 HYBRID: Mode = "hybrid"
 MODES = (
     "concurrent: all processes at once; sequential: one after another; concurrent-techniques: with the techniques of"
-    " the spec; concurrent-pipedream: each network as a pipeline, as PipeDream trains it."
+    " the spec."
 )
 RESIDENT_OF = dict(zip(BASELINES, RESIDENT_BASELINES, strict=True))
 

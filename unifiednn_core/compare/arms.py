@@ -14,8 +14,6 @@ from unifiednn_core.spec.hyperparameters import LRSchedulerSpec, ParameterGroup
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import (
     MEANING,
-    PIPEDREAM,
-    PIPEDREAM_STAGES,
     RESIDENT_BASELINES,
     TECHNIQUES_ALONE,
     Mode,
@@ -172,7 +170,6 @@ def job_of_mode(job: ScriptJob, mode: str, part: SubModelSpec) -> ScriptJob:
         job,
         resident_data=mode in RESIDENT_BASELINES,
         techniques=asked if mode == TECHNIQUES_ALONE else [],
-        pipeline_stages=PIPEDREAM_STAGES if mode == PIPEDREAM else 1,
     )
 
 

@@ -35,7 +35,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 import torch
@@ -56,9 +56,6 @@ from unifiednn_core.compare.recipe import (
 from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.engine.step import TARGETS, OutputIsLoss, Scaling, Step
 from unifiednn_core.formats.weights import state_sha256
-
-if TYPE_CHECKING:
-    from unifiednn_core.techniques.pipelines.pipedream import PipeDream
 
 PERIOD_S = 1.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -228,7 +225,6 @@ class PlainScript:
             self.test_data, self.test_ignored = self._loader(tensors), self._ignored_in(tensors)
         self.sums = EpochSums()
         self._techniques = _techniques(job.techniques)
-        self.pipeline: PipeDream | None = None  # made with the first epoch, in the arm of that name
         self.epochs_done = self.steps_done = 0
         self.best, self.bad_epochs = math.inf, 0  # of the metric of early stopping
         self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
@@ -242,10 +238,6 @@ class PlainScript:
         self.progress.write("begun", environment=facts, step=self.steps_done, epoch=self.epochs_done)
         while self.epochs_done < self.job.epochs and not self._stops_early():
             batches = self._timed(self.train_data)
-            if self.job.pipeline_stages > 1:
-                from unifiednn_core.compare.pipedream import train_epoch  # imports the compiler's tracing
-
-                train_epoch(self, batches)
             while group := list(islice(batches, self.job.accumulation_steps)):
                 self._step(group)
             self._end_epoch()
@@ -288,18 +280,6 @@ class PlainScript:
             self.averaged.update_parameters(self.module)
         if self.lr_scheduler is not None and job.lr_steps_by == "step":
             self.lr_scheduler.step()
-        self._record(loss, samples, correct, labels)
-
-    def piped(self, loss: Tensor, outputs: Sequence[Tensor], batch: Batch, samples: int) -> None:
-        """Record a batch that a pipeline has taken forward as a step."""
-        self.steps_done += 1
-        self._record(loss, samples, *self._answers(outputs, batch.targets, self.ignored))
-
-    def prepared(self, loaded: Loaded, *, training: bool = True) -> Batch:
-        """What the network and the criterion get, on the device."""
-        return self.meaning.prepare(self._batch(self._placed(loaded)), training=training)
-
-    def _record(self, loss: Tensor, samples: int, correct: Tensor | None, labels: int) -> None:
         self.sums.add(loss, samples if self.ignored is None else labels, correct, labels)
         epoch = self.steps_done / self.steps_per_epoch
         self.progress.step(self.steps_done, epoch, loss, correct, labels)

@@ -8,7 +8,7 @@ from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.devices import host_of, own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, PIPEDREAM, TECHNIQUES_ALONE, Mode, is_concurrent
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, TECHNIQUES_ALONE, Mode, is_concurrent
 from unifiednn_core.spec.split import split_in
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
@@ -123,7 +123,7 @@ def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]
     parts = tuple(_arm_submodel(name, runs) for name in (part.name for part in runs[0].submodels))
     differing = [part.name for part in parts if len(set(part.state_sha256)) > 1]
     moved = any(run.kinds for run in runs)
-    may_differ = moved or mode == PIPEDREAM or (mode == HYBRID and _is_fast(runs[0]))
+    may_differ = moved or (mode == HYBRID and _is_fast(runs[0]))
     if problem is None and differing and not may_differ:
         problem = f"repeats disagree: the weights of {', '.join(differing)} differ between equal {mode} runs"
     sources = {run.memory_source for run in runs}
@@ -204,7 +204,7 @@ def _verdict(
     apart: str | None = None,
 ) -> Verdict:
     """`apart` says that the arms trained on different hosts."""
-    withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(mode, hybrid, of)
+    withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(mode, of)
     same = None if baseline is None else _identical(hybrid, baseline, lossy)
     if baseline is not None:
         notes = (*notes, *_judged(lossy, hybrid, baseline))
@@ -251,10 +251,8 @@ def _apart(mode: Mode, ours: Sequence[RunView], theirs: Sequence[RunView]) -> st
     return f"{where}; run the baseline again, which goes to the host of the hybrid"
 
 
-def _lossy(mode: Mode, hybrid: Arm, of: RunView) -> dict[str, tuple[str, ...]]:
+def _lossy(mode: Mode, of: RunView) -> dict[str, tuple[str, ...]]:
     """What keeps the weights of which sub-models from having the same bits in both arms."""
-    if mode == PIPEDREAM:  # it trains with weights of earlier steps, in stages cut by measured times
-        return {part.name: ("PipeDream",) for part in hybrid.submodels}
     lossy = {} if mode == TECHNIQUES_ALONE else lossy_of(of.spec)  # the same techniques do the same in both arms
     # A baseline trains a split network in one piece.
     return lossy | {name: (_SPLIT, *lossy.get(name, ())) for name in split_in(of.spec)}

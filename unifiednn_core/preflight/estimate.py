@@ -24,7 +24,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import COMPANY_SHARE, Need
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
-from unifiednn_core.spec.run import PIPEDREAM, PIPEDREAM_STAGES, is_concurrent
+from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.spec.techniques import VirtualNodes
 
 # A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
@@ -183,21 +183,8 @@ def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, contex
     """
     context_bytes += SCRIPT_BYTES[device_type]
     key = _key(device_type, GLIBC)
-    plain = [part.without_techniques() for part in parts]
-    if mode == PIPEDREAM:
-        plain = [part.model_copy(update={"need": piped(part.need), "measured_bytes": None}) for part in plain]
-    each = [context_bytes + _alone(part, context_bytes, key).peak_bytes for part in plain]
+    each = [context_bytes + _alone(part.without_techniques(), context_bytes, key).peak_bytes for part in parts]
     return sum(each) if is_concurrent(mode) else max(each)
-
-
-def piped(need: MemoryNeed, stages: int = PIPEDREAM_STAGES) -> MemoryNeed:
-    """The need of a pipeline on one device, at most: nobody knows before its profile where it will be cut.
-
-    A stage keeps the weights and the activations of each batch that is under way in it. The first stage has as many as
-    there are stages.
-    """
-    transient_bytes = max(stages * need.step_of(1), need.transient_bytes)
-    return need.model_copy(update={"weights_bytes": stages * need.weights_bytes, "transient_bytes": transient_bytes})
 
 
 def _alone(part: Part, context_bytes: int, key: str) -> SubModelPrediction:

@@ -33,22 +33,17 @@ Mode = Literal[
     "concurrent-resident",
     "sequential-resident",
     "concurrent-techniques",
-    "concurrent-pipedream",
 ]
 """How the sub-models of a run train: as a hybrid, or as a baseline of PyTorch processes.
 
-The resident baselines index tensors on the device instead of using a `DataLoader`. All but the last two train in plain
-PyTorch: `concurrent-techniques` uses the techniques of the spec, and `concurrent-pipedream` cuts each network into a
-pipeline of stages on the one device, as PipeDream does on several.
+The resident baselines index tensors on the device instead of using a `DataLoader`. All but the last one train in plain
+PyTorch: `concurrent-techniques` uses the techniques of the spec.
 """
 BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
 RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resident")
 PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
 TECHNIQUES_ALONE: Mode = "concurrent-techniques"
-PIPEDREAM: Mode = "concurrent-pipedream"
-PIPEDREAM_STAGES = 4
-"""As on the four GPUs of PipeDream's own measurements; UnifiedNN's paper does not say how many it had on its one."""
-ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE, PIPEDREAM)
+ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE)
 
 
 def is_concurrent(mode: str) -> bool:

@@ -300,21 +300,6 @@ def test_weights_are_not_compared_between_thread_counts_on_a_cpu() -> None:
     assert on_gpu.withheld_because == "the trained weights differ, so the arms did not do the same work"
 
 
-def test_pipedream_may_differ_in_weights_and_never_has_the_same() -> None:
-    one, two = (
-        replace(with_part(CONCURRENT, state_sha256=bits), run_id=bits, mode="concurrent-pipedream")
-        for bits in ("delayed", "cut elsewhere")
-    )
-    found = comparison(HYBRID, one, two)
-    assert found.baselines["concurrent-pipedream"].problem is None
-    verdict = found.verdicts["concurrent-pipedream"]
-    assert (verdict.withheld_because, verdict.identical_weights) == (None, None)
-    assert verdict.lossy == NAMES
-    assert verdict.notes[0] == "weights are not compared: PipeDream of lenet is lossy"
-    same = comparison(HYBRID, replace(CONCURRENT, mode="concurrent-pipedream")).verdicts["concurrent-pipedream"]
-    assert same.identical_weights is None
-
-
 def test_the_loader_is_summed_over_processes_and_a_resident_arm_has_its_own_verdict() -> None:
     seconds = {name: {"threads": 1, "loader_s": 2.0, "loader_cpu_s": 1.5} for name in NAMES}
     resident = replace(CONCURRENT, run_id="r", mode="concurrent-resident", processes={NAMES[0]: {"threads": 1}})

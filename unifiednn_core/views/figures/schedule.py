@@ -37,7 +37,6 @@ SUBTITLES = {
     "sequential": "one by one",
     "sequential-resident": "one by one, resident data",
     "concurrent-techniques": "each in its own process, with techniques",
-    "concurrent-pipedream": "each in its own process, as a pipeline",
 }
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {

@@ -1,1 +1,0 @@
-"""One network as a pipeline of consecutive stages: PipeDream, and the schedules of torch."""
