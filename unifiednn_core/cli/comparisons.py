@@ -24,10 +24,7 @@ from unifiednn_core.spec.run import (
 )
 
 HYBRID: Mode = "hybrid"
-MODES = (
-    "concurrent: all processes at once; sequential: one after another; concurrent-techniques: with the techniques of"
-    " the spec."
-)
+MODES = "concurrent: all processes at once; sequential: one after another."
 RESIDENT_OF = dict(zip(BASELINES, RESIDENT_BASELINES, strict=True))
 
 

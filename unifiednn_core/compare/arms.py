@@ -15,7 +15,6 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import (
     MEANING,
     RESIDENT_BASELINES,
-    TECHNIQUES_ALONE,
     Mode,
     RunSpec,
     SubModelSpec,
@@ -163,14 +162,9 @@ def job_of(
     )
 
 
-def job_of_mode(job: ScriptJob, mode: str, part: SubModelSpec) -> ScriptJob:
+def job_of_mode(job: ScriptJob, mode: str) -> ScriptJob:
     """Change the job of a plain script into that of another kind of baseline."""
-    asked = part.hyperparameters.model_dump(mode="json")["techniques"]
-    return replace(
-        job,
-        resident_data=mode in RESIDENT_BASELINES,
-        techniques=asked if mode == TECHNIQUES_ALONE else [],
-    )
+    return replace(job, resident_data=mode in RESIDENT_BASELINES)
 
 
 def _group_of(asked: ParameterGroup) -> dict[str, object]:

@@ -41,7 +41,6 @@ class ScriptJob:
     ignored_label: int | None = None  # class number that the criterion ignores
     lr_scheduler: str | None  # a class of torch, or a function of transformers
     lr_scheduler_args: dict[str, Any]  # of SequentialLR: `schedulers`, pairs of name and arguments, and `milestones`
-    techniques: list[dict[str, Any]] = field(default_factory=list)  # those of the spec, only in the arm that uses them
     lr_steps_by: str = "epoch"  # `epoch`, `step`, or `loss`: the epoch's test loss, without test data its training loss
     accumulation_steps: int = 1  # batches per step
     gradient_clipping: dict[str, Any] | None = None  # this and the next three: entries of the spec of the same name

@@ -74,7 +74,7 @@ class BaselineRunner:
                 porter.bring(row.name)
         for row in alive:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
-            job_of_mode(job, run.mode, parts[row.name]).write(files.job(row.name))
+            job_of_mode(job, run.mode).write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)

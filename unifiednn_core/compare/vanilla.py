@@ -31,7 +31,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -224,7 +224,6 @@ class PlainScript:
             tensors = read_data(job.test_data)
             self.test_data, self.test_ignored = self._loader(tensors), self._ignored_in(tensors)
         self.sums = EpochSums()
-        self._techniques = _techniques(job.techniques)
         self.epochs_done = self.steps_done = 0
         self.best, self.bad_epochs = math.inf, 0  # of the metric of early stopping
         self.steps_per_epoch = -(-len(self.train_data) // job.accumulation_steps)
@@ -287,11 +286,10 @@ class PlainScript:
     def _learn(self, loaded: Loaded, share: float | None = None) -> tuple[Tensor, Tensor | None, int]:
         """Run forward and backward; return loss (times `share`), correct answers and the count of valid labels."""
         batch = self.meaning.prepare(self._batch(loaded))
-        with self._techniques(self.module, batch):
-            outputs = self._forward(self.module, batch)
-            loss = self.meaning.loss(self.criterion, outputs, batch)
-            loss = loss if share is None else loss * share
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        outputs = self._forward(self.module, batch)
+        loss = self.meaning.loss(self.criterion, outputs, batch)
+        loss = loss if share is None else loss * share
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return loss.detach(), *self._answers([one.detach() for one in outputs], batch.targets, self.ignored)
 
     @torch.no_grad()
@@ -495,17 +493,6 @@ def _transforms(asked: Sequence[Mapping[str, Any]]) -> tuple[Transform, ...]:
     from unifiednn_core.spec.transforms import TransformSpec
 
     return build(TransformSpec.model_validate(one) for one in asked)
-
-
-def _techniques(asked: Sequence[Mapping[str, Any]]) -> Callable[[nn.Module, Batch], AbstractContextManager[object]]:
-    """What surrounds forward, loss and backward of a part of a batch; nothing in plain PyTorch."""
-    if not asked:
-        return lambda module, batch: nullcontext()
-    from unifiednn_core.spec.hyperparameters import Hyperparameters  # these import far more than torch
-    from unifiednn_core.techniques.build import built
-
-    own = built(Hyperparameters.model_validate({"techniques": asked}).techniques)
-    return lambda module, batch: own.part(module, batch.tensors)
 
 
 def read_data(path: str) -> dict[str, Tensor]:

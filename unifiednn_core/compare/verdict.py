@@ -8,7 +8,7 @@ from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.devices import host_of, own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, TECHNIQUES_ALONE, Mode, is_concurrent
+from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
 from unifiednn_core.spec.split import split_in
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
@@ -204,7 +204,7 @@ def _verdict(
     apart: str | None = None,
 ) -> Verdict:
     """`apart` says that the arms trained on different hosts."""
-    withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(mode, of)
+    withheld, lossy = _withheld(mode, hybrid, baseline) or apart, _lossy(of)
     same = None if baseline is None else _identical(hybrid, baseline, lossy)
     if baseline is not None:
         notes = (*notes, *_judged(lossy, hybrid, baseline))
@@ -251,9 +251,9 @@ def _apart(mode: Mode, ours: Sequence[RunView], theirs: Sequence[RunView]) -> st
     return f"{where}; run the baseline again, which goes to the host of the hybrid"
 
 
-def _lossy(mode: Mode, of: RunView) -> dict[str, tuple[str, ...]]:
+def _lossy(of: RunView) -> dict[str, tuple[str, ...]]:
     """What keeps the weights of which sub-models from having the same bits in both arms."""
-    lossy = {} if mode == TECHNIQUES_ALONE else lossy_of(of.spec)  # the same techniques do the same in both arms
+    lossy = lossy_of(of.spec)
     # A baseline trains a split network in one piece.
     return lossy | {name: (_SPLIT, *lossy.get(name, ())) for name in split_in(of.spec)}
 

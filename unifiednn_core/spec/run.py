@@ -32,18 +32,15 @@ Mode = Literal[
     "sequential",
     "concurrent-resident",
     "sequential-resident",
-    "concurrent-techniques",
 ]
 """How the sub-models of a run train: as a hybrid, or as a baseline of PyTorch processes.
 
-The resident baselines index tensors on the device instead of using a `DataLoader`. All but the last one train in plain
-PyTorch: `concurrent-techniques` uses the techniques of the spec.
+The resident baselines index tensors on the device instead of using a `DataLoader`.
 """
 BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
 RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resident")
 PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
-TECHNIQUES_ALONE: Mode = "concurrent-techniques"
-ALL_BASELINES: tuple[Mode, ...] = (*PLAIN_BASELINES, TECHNIQUES_ALONE)
+ALL_BASELINES = PLAIN_BASELINES
 
 
 def is_concurrent(mode: str) -> bool:

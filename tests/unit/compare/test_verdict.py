@@ -399,11 +399,3 @@ def test_the_report_and_the_document_name_the_techniques() -> None:
     assert document["arms"]["concurrent"]["techniques"] == {}
     assert document["verdict"]["concurrent"]["lossy"] == ["lenet"]
     assert "techniques" not in cards(comparison(HYBRID, CONCURRENT))
-
-
-@pytest.mark.parametrize("bits", ["bits of lenet", "other bits"])
-def test_a_hybrid_and_the_same_techniques_alone_have_the_same_bits(bits: str) -> None:
-    alone = replace(with_part(CONCURRENT, state_sha256=bits), mode="concurrent-techniques")
-    verdict = comparison(with_techniques(HYBRID, lenet=LOSSY), alone).verdicts["concurrent-techniques"]
-    assert (verdict.identical_weights, verdict.lossy) == (bits == "bits of lenet", ())
-    assert (verdict.withheld_because is None) == (bits == "bits of lenet")

@@ -14,7 +14,6 @@ BASELINE_DASHES: dict[Mode, str] = {
     "sequential": "2px,3px",
     "concurrent-resident": "10px,3px",
     "sequential-resident": "4px,3px,1px,3px",
-    "concurrent-techniques": "8px,2px,2px,2px",
 }
 
 

@@ -36,7 +36,6 @@ SUBTITLES = {
     "concurrent-resident": "each in its own process, resident data",
     "sequential": "one by one",
     "sequential-resident": "one by one, resident data",
-    "concurrent-techniques": "each in its own process, with techniques",
 }
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {

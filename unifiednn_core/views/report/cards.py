@@ -16,7 +16,6 @@ HOW: dict[Mode, str] = {
     "sequential": "one plain PyTorch process per sub-model, one after another",
     "concurrent-resident": "like concurrent, with data on the device instead of a DataLoader",
     "sequential-resident": "like sequential, with data on the device instead of a DataLoader",
-    "concurrent-techniques": "like concurrent, with the techniques of each sub-model",
 }
 LOSSY = "Weights: not compared, because a lossy technique trained them. Test loss and accuracy judge them."
 TECHNIQUES = "The hybrid trains with techniques that need less memory; no baseline has them."
