@@ -11,7 +11,7 @@ from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.service.comparisons import ComparisonService
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.comparison import Comparison, Spread
 from unifiednn_core.views.report.cards import HOW, QUANTITIES, difference
@@ -37,7 +37,7 @@ SHARED = "in shared hybrids"
 
 def is_baseline(view: RunView) -> bool:
     """Whether a run is a baseline."""
-    return view.mode in ALL_BASELINES
+    return view.mode in BASELINES
 
 
 def fitting(view: RunView) -> RunView:
@@ -63,7 +63,7 @@ def way_text(view: RunView) -> str:
 def newest(runs: Sequence[RunView]) -> dict[Mode, RunView]:
     """The newest run of each kind of baseline; one that ended early only if no other exists."""
     ranked = sorted(runs, key=lambda run: run.state in USELESS)
-    known = {mode: next((run for run in ranked if run.mode == mode), None) for mode in ALL_BASELINES}
+    known = {mode: next((run for run in ranked if run.mode == mode), None) for mode in BASELINES}
     return {mode: run for mode, run in known.items() if run is not None}
 
 

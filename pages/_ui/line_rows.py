@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from pages._ui import actions, arms, frame, hybrid_card, signed_in
-from unifiednn_core.spec.run import ALL_BASELINES
+from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.views import attention, markup, wording
 from unifiednn_core.views.hybrids import LineEntry, ListedHybrid
 from unifiednn_core.views.runs import RunView
@@ -43,7 +43,7 @@ def draw(line: Sequence[LineEntry], runs: Mapping[str, RunView], *, key: str) ->
 
 def _kind(entry: LineEntry) -> str:
     """Kind of a baseline, which is named like its hybrid; empty for a hybrid."""
-    return f"{entry.mode} baseline" if entry.mode in ALL_BASELINES else ""
+    return f"{entry.mode} baseline" if entry.mode in BASELINES else ""
 
 
 def _name(entry: LineEntry) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.integration.vanilla import train_alone
 from unifiednn_core.base.paths import Home
-from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode
+from unifiednn_core.compare.arms import BaselineFiles, job_of
 from unifiednn_core.compare.job import ScriptJob
 from unifiednn_core.compare.vanilla import PlainScript, ProgressWriter
 from unifiednn_core.engine import checkpoint_file
@@ -25,7 +25,7 @@ from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Ste
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.spec.run import CheckpointSpec, Mode, RunSpec
+from unifiednn_core.spec.run import CheckpointSpec, RunSpec
 from unifiednn_core.store.schema import SubModelRow
 
 FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "layers"}
@@ -75,12 +75,11 @@ def job(home: Home, spec: RunSpec) -> ScriptJob:
     return replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
 
 
-def by_script(home: Home, spec: RunSpec, *, mode: Mode = "concurrent") -> tuple[str, Rows]:
+def by_script(home: Home, spec: RunSpec) -> tuple[str, Rows]:
     """Hash of the weights and everything that the script wrote, by kind."""
     stream, rows = StringIO(), Rows()
     with torch.random.fork_rng():
-        asked = job_of_mode(job(home, spec), mode)
-        module = PlainScript(asked, ProgressWriter(stream, 1)).train()
+        module = PlainScript(job(home, spec), ProgressWriter(stream, 1)).train()
     for line in stream.getvalue().splitlines():
         row = json.loads(line)
         rows.setdefault(row.pop("kind"), []).append(row)
@@ -132,12 +131,6 @@ def test_a_sample_trains_to_the_same_bits_and_figures(
     spec = spec_of(samples, name)
     digest = unchanged[name] = assert_equal(stored, spec)
     assert digest == train_alone(spec.model_dump(mode="json", exclude_none=True), name, samples).state_sha256
-
-
-def test_resident_data_change_neither_bits_nor_figures(samples: Path, stored: Home) -> None:
-    spec = spec_of(samples, "resnet", epochs=1, drop_last=True, batch_size=100)
-    plain, resident = (by_script(stored, spec, mode=mode) for mode in ("concurrent", "concurrent-resident"))
-    assert plain == resident
 
 
 @pytest.mark.gpu

@@ -65,10 +65,10 @@ def test_compare_trains_all_arms_and_finds_their_baselines_again(
 @pytest.mark.slow
 def test_a_baseline_alone_prints_the_document_of_a_run(home: Home, samples: Path, tmp_path: Path) -> None:
     spec = two_networks(samples, tmp_path)
-    done = unifiednn(home, "baseline", str(spec), "--mode", "sequential", "--resident-data", "--json")
+    done = unifiednn(home, "baseline", str(spec), "--mode", "sequential", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["mode"], document["status"]) == ("sequential-resident", "completed")
+    assert (document["mode"], document["status"]) == ("sequential", "completed")
     turns = [(turn["submodel"], turn["start_s"], turn["end_s"]) for turn in document["schedule"]]
     assert [name for name, _, _ in turns] == ["lenet", "transformer"]
     assert all(before[2] <= after[1] for before, after in itertools.pairwise(turns))

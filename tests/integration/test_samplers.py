@@ -104,7 +104,7 @@ def test_a_hybrid_that_goes_on_from_a_checkpoint_and_a_script_have_the_bits_of_a
     job = job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1)
     stream = StringIO()
     with torch.random.fork_rng(devices=[]):
-        script = vanilla.PlainScript(replace(job, parent_pid=None, resident_data=True), ProgressWriter(stream, 1))
+        script = vanilla.PlainScript(replace(job, parent_pid=None), ProgressWriter(stream, 1))
         script.train()
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     losses = [row["loss"] for row in told if row["kind"] == "step"]

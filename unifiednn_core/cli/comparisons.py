@@ -12,35 +12,20 @@ from unifiednn_core.base.files import apply_user_umask, write_text
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import INTERRUPTED, AsJson, SpecPath, bad_option, exit_after, finish, opened
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.run import (
-    ALL_BASELINES,
-    BASELINES,
-    PLAIN_BASELINES,
-    RESIDENT_BASELINES,
-    Mode,
-    PolicySpec,
-    RunSpec,
-    load_run,
-)
+from unifiednn_core.spec.run import BASELINES, Baseline, Mode, PolicySpec, RunSpec, load_run
 
 HYBRID: Mode = "hybrid"
+ARMS: tuple[Mode, ...] = (*BASELINES, HYBRID)
 MODES = "concurrent: all processes at once; sequential: one after another."
-RESIDENT_OF = dict(zip(BASELINES, RESIDENT_BASELINES, strict=True))
 
 
 def baseline(
     spec: SpecPath,
-    mode: Annotated[Mode, typer.Option(help=MODES)],
-    resident_data: Annotated[
-        bool, typer.Option("--resident-data", help="Index tensors on the device instead of using a DataLoader.")
-    ] = False,
+    mode: Annotated[Baseline, typer.Option(help=MODES)],
     as_json: AsJson = False,
 ) -> None:
     """Train the sub-models of a spec with plain PyTorch, one process each, and measure them."""
     with opened(as_json) as service:
-        if mode not in ALL_BASELINES:
-            raise bad_option("--mode", f"'{mode}' is not a baseline.", "Use train for the hybrid.")
-        mode = RESIDENT_OF.get(mode, mode) if resident_data else mode
         run_id = service.comparisons.submit_arm(load_run(spec), spec.resolve().parent, mode)
         service.start_supervisor()
         finish(service, run_id, as_json)
@@ -51,9 +36,6 @@ def compare(
     repeats: Annotated[int, typer.Option(help="Train each arm this many times.", min=1, max=100)] = 1,
     policy: Annotated[str | None, typer.Option(help="Use this policy instead of the one in the spec.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train baselines again even if equal ones exist.")] = False,
-    resident_data: Annotated[
-        bool, typer.Option("--resident-data", help="Also run each baseline without a DataLoader.")
-    ] = False,
     html: Annotated[Path | None, typer.Option(help="Write the report to this HTML file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,9 +49,8 @@ def compare(
             asked = asked.model_copy(update={"policy": PolicySpec(name=policy)})
         if html is not None and not html.resolve().parent.is_dir():
             raise bad_option("--html", f"{html.parent} is not a folder.", "Create it.")
-        arms: tuple[Mode, ...] = (*(PLAIN_BASELINES if resident_data else BASELINES), HYBRID)
         base = spec.resolve().parent
-        hybrid, interrupted = _train_arms(service, asked, base, repeats, fresh=fresh, arms=arms, quiet=as_json)
+        hybrid, interrupted = _train_arms(service, asked, base, repeats, fresh=fresh, quiet=as_json)
         if hybrid is None:  # interrupted before the first hybrid
             raise typer.Exit(INTERRUPTED)
         if html is not None:
@@ -84,24 +65,24 @@ def compare(
         exit_after(service.runs.observe(hybrid).state, interrupted)
 
 
-def arm_order(repeat: int, arms: Sequence[Mode] = (*BASELINES, HYBRID)) -> tuple[Mode, ...]:
+def arm_order(repeat: int) -> tuple[Mode, ...]:
     """Order the arms of a repeat. Each goes first in turn, so that none always has the warmer machine."""
-    first = repeat % len(arms)
-    return (*arms[first:], *arms[:first])
+    first = repeat % len(ARMS)
+    return (*ARMS[first:], *ARMS[:first])
 
 
 def _train_arms(
-    service: Service, asked: RunSpec, base: Path, repeats: int, *, fresh: bool, arms: Sequence[Mode], quiet: bool
+    service: Service, asked: RunSpec, base: Path, repeats: int, *, fresh: bool, quiet: bool
 ) -> tuple[str | None, bool]:
     """Train all arms, one at a time; return the id of the last hybrid and whether Ctrl-C interrupted it."""
     ours: list[str] = []
     hybrid: str | None = None
-    waiting: Iterable[str] = _submitted(service, asked, base, repeats, arms, ours)
+    waiting: Iterable[str] = _submitted(service, asked, base, repeats, ours)
     if repeats == 1 and not fresh:
         with terminal.checking(quiet=quiet) as tell:
             hybrid = service.runs.submit(asked, base, on_progress=tell)
         before = {run.run_id for run in service.runs.runs()}
-        waiting = [hybrid, *(service.comparisons.start_baseline(hybrid, mode) for mode in arms if mode != HYBRID)]
+        waiting = [hybrid, *(service.comparisons.start_baseline(hybrid, mode) for mode in BASELINES)]
         ours += [run_id for run_id in waiting if run_id == hybrid or run_id not in before]
     service.start_supervisor()
     try:
@@ -109,7 +90,7 @@ def _train_arms(
             mode = service.runs.observe(run_id).mode
             hybrid = run_id if mode == HYBRID else hybrid
             if not quiet:
-                count = repeats * len(arms)
+                count = repeats * len(ARMS)
                 terminal.say(f"Arm {place} of {count}: {mode} ({run_id})", to=terminal.err)
             terminal.follow(service, run_id, quiet=quiet)
     except KeyboardInterrupt:
@@ -119,12 +100,10 @@ def _train_arms(
     return hybrid, False
 
 
-def _submitted(
-    service: Service, asked: RunSpec, base: Path, repeats: int, arms: Sequence[Mode], ours: list[str]
-) -> Iterator[str]:
+def _submitted(service: Service, asked: RunSpec, base: Path, repeats: int, ours: list[str]) -> Iterator[str]:
     """Submit each arm after the end of the previous one: a hybrid's turnaround includes its time in the queue."""
     for repeat in range(repeats):
-        for mode in arm_order(repeat, arms):
+        for mode in arm_order(repeat):
             ours.append(service.comparisons.submit_arm(asked, base, mode))
             yield ours[-1]
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from unifiednn_core.base.paths import Home
@@ -12,14 +12,7 @@ from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRSchedulerSpec, ParameterGroup
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import (
-    MEANING,
-    RESIDENT_BASELINES,
-    Mode,
-    RunSpec,
-    SubModelSpec,
-    is_concurrent,
-)
+from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.split import in_one_piece, parts_of, split_in
 from unifiednn_core.store.schema import RunRow, SubModelRow
 from unifiednn_core.store.telemetry import curve_stride
@@ -58,7 +51,7 @@ def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
 
 def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int]:
     """Share the threads among processes: an arm has `budget` threads at any time, a process at least one."""
-    if not is_concurrent(mode):
+    if mode != "concurrent":
         return dict.fromkeys(names, budget)
     each, left = divmod(budget, len(names))
     return {name: max(1, each + (place < left)) for place, name in enumerate(names)}
@@ -160,11 +153,6 @@ def job_of(
         weights=str(files.weights(part.name)),
         parent_pid=os.getpid(),
     )
-
-
-def job_of_mode(job: ScriptJob, mode: str) -> ScriptJob:
-    """Change the job of a plain script into that of another kind of baseline."""
-    return replace(job, resident_data=mode in RESIDENT_BASELINES)
 
 
 def _group_of(asked: ParameterGroup) -> dict[str, object]:

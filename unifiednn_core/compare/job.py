@@ -18,7 +18,6 @@ class ScriptJob:
     batch_size: int
     batch_split: int
     drop_last: bool
-    resident_data: bool = False  # index one tensor that stays on the device instead of using a `DataLoader`
     model: str  # file with the network or its weights
     model_format: str
     architecture_source: str | None  # file with the function `build`, if `model` holds only weights

@@ -16,7 +16,6 @@ from typing import Any
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.runtime.launchers import training_environment
-from unifiednn_core.spec.run import is_concurrent
 
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
 SCRIPT = "unifiednn_core.compare.vanilla"
@@ -139,6 +138,6 @@ def last_line(log: Path) -> str:
 
 
 def _save_memory(mode: str) -> str:
-    if is_concurrent(mode):
+    if mode == "concurrent":
         return f"The sequential baseline trains one at a time and needs less. Or use {_SMALLER}."
     return f"Use {_SMALLER}, in the hybrid too, or free memory on this machine."

@@ -25,7 +25,7 @@ from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.base.visible import keep_log_visible
-from unifiednn_core.compare.arms import BaselineFiles, job_of, job_of_mode, share_threads
+from unifiednn_core.compare.arms import BaselineFiles, job_of, share_threads
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.compare.processes import ScriptEnd
 from unifiednn_core.compare.scripts import Scripts
@@ -74,7 +74,7 @@ class BaselineRunner:
                 porter.bring(row.name)
         for row in alive:
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
-            job_of_mode(job, run.mode).write(files.job(row.name))
+            job.write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)

@@ -20,7 +20,6 @@ from unifiednn_core.machine.gpu import GpuSampler
 from unifiednn_core.machine.host import SamplingBudget
 from unifiednn_core.machine.load import LoadMeter
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.schema import RunRow
@@ -114,7 +113,7 @@ class Scripts:
         self._run_id, self._mode, self._threads = run.id, run.mode, threads
         self._processes: dict[str, dict[str, object]] = {name: {"threads": count} for name, count in threads.items()}
         self._tracks = {name: _Track(name, attempt) for name, attempt in attempts.items()}
-        self._together = is_concurrent(run.mode)
+        self._together = run.mode == "concurrent"
         self._launched_s: float | None = None
         self._launched_at_s = 0.0
         self._facts_known = False

@@ -5,8 +5,7 @@
 The script loops over `TensorDataset` and `DataLoader` in its own process. It follows the exactness recipe, so its
 weights have the same bits as those of the hybrid. It shares with the engine what a step means (`engine.step`), but no
 loop, and imports as little as such a script would. Data stay on the host in the type of the file; each batch moves to
-the device first and becomes float there. With `resident_data` the script indexes tensors on the device instead, without
-the cost of a `DataLoader`. It measures the time spent in either loader.
+the device first and becomes float there. It measures the time spent in the loader.
 
 Intake has checked every file, so the usual loaders read them. Only `.pt2` needs our own reader, because its official
 loader runs code from the file. Rows go to stdout, one JSON document per line, each with its `kind`:
@@ -32,7 +31,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeAlias
@@ -62,7 +61,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _ZIP = b"PK\x03\x04"
 
 Loaded = Sequence[Tensor]  # a batch of each tensor of a data set, in its order
-_Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]] | ResidentBatches"
+_Loader: TypeAlias = "DataLoader[tuple[Tensor, ...]]"
 
 
 class Permutations(Sampler[int]):
@@ -73,39 +72,13 @@ class Permutations(Sampler[int]):
         self.draws = draws
         self.rest: Tensor | None = None  # rest of the epoch in which the checkpoint was taken
 
-    def draw(self) -> Tensor:
-        """Draw the order of one epoch, int64 [samples]."""
-        order, self.rest = self.rest, None
-        return self.draws(self.generator) if order is None else order
-
     def __iter__(self) -> Iterator[int]:
         """Yield the samples of one epoch."""
-        yield from self.draw().tolist()
+        order, self.rest = self.rest, None
+        yield from (self.draws(self.generator) if order is None else order).tolist()
 
     def __len__(self) -> int:
         return self.samples
-
-
-@dataclass(frozen=True, slots=True)
-class ResidentBatches:
-    """Batches indexed from tensors on the device, in the same order as a `DataLoader`; file order without `order`."""
-
-    tensors: tuple[Tensor, ...]
-    batch_size: int
-    order: Permutations | None = None
-    drop_last: bool = False
-
-    def __iter__(self) -> Iterator[Loaded]:
-        """Yield the batches of one epoch, each a copy."""
-        count = len(self.tensors[0])
-        order = torch.arange(count) if self.order is None else self.order.draw()
-        for chosen in torch.split(order.to(self.tensors[0].device), self.batch_size):
-            if len(chosen) == self.batch_size or not self.drop_last:
-                yield tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
-
-    def __len__(self) -> int:
-        count = len(self.tensors[0])
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
 class EpochSums:
@@ -378,8 +351,6 @@ class PlainScript:
     def _loader(self, tensors: Mapping[str, Tensor], order: Permutations | None = None) -> _Loader:
         """Make a loader; `DataLoader` gets its own generator, because it draws a seed from it for every epoch."""
         size, drop_last = self.job.batch_size, order is not None and self.job.drop_last
-        if self.job.resident_data:
-            return ResidentBatches(self._placed(list(tensors.values())), size, order, drop_last)
         data, pinned, generator = TensorDataset(*tensors.values()), self.device.type == "cuda", torch.Generator()
         return DataLoader(data, size, sampler=order, drop_last=drop_last, pin_memory=pinned, generator=generator)
 

@@ -8,7 +8,7 @@ from unifiednn_core.compare.oracle import PT2
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.spec.devices import host_of, own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import ALL_BASELINES, BASELINES, Mode, is_concurrent
+from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.spec.split import split_in
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
 from unifiednn_core.views.runs import RunView, SubModelView
@@ -48,7 +48,7 @@ def compare(
     by_mode = {HYBRID: _comparable(peers, steered)}
     if of not in by_mode[HYBRID]:
         by_mode[HYBRID] = [of]
-    for mode in ALL_BASELINES:
+    for mode in BASELINES:
         found = [run for run in runs if run.mode == mode]
         if found:
             by_mode[mode] = _comparable(found, steered) or found[-1:]
@@ -57,9 +57,9 @@ def compare(
         by_mode[HYBRID].remove(of)
         by_mode[HYBRID].append(of)
     arms = {mode: _arm(mode, repeats[-count:], steered) for mode, repeats in by_mode.items()}
-    hybrid, baselines = arms[HYBRID], {mode: arms[mode] for mode in ALL_BASELINES if mode in arms}
+    hybrid, baselines = arms[HYBRID], {mode: arms[mode] for mode in BASELINES if mode in arms}
     verdicts = {}
-    for mode in (*BASELINES, *(mode for mode in baselines if mode not in BASELINES)):
+    for mode in BASELINES:
         repeats = [*peers, *(run for run in runs if run.mode == mode)]
         left_out = _left_out(repeats, hybrid, baselines.get(mode))
         apart = _apart(mode, by_mode[HYBRID][-count:], by_mode.get(mode, [])[-count:])
@@ -115,7 +115,7 @@ def _process_threads(run: RunView) -> tuple[int, ...]:
     """Threads of each process that trains at once."""
     names = [part.name for part in run.submodels]
     each = tuple(int(run.processes.get(name, {}).get("threads", run.threads or 1)) for name in names)
-    return each if is_concurrent(run.mode) else (max(each),)
+    return each if run.mode == "concurrent" else (max(each),)
 
 
 def _arm(mode: Mode, runs: Sequence[RunView], steered: Callable[[RunView], bool]) -> Arm:
@@ -339,7 +339,7 @@ def _unfair(hybrid: Arm, baseline: Arm, environment: Mapping[str, object]) -> It
         yield f"{len(baseline.threads)} processes of one thread used up to {used} cores, the hybrid {ours}"
     elif used < ours and baseline.threads:
         yield f"{hybrid.lanes} lanes of the hybrid used up to {ours} cores, the {baseline.mode} baseline {used}"
-    if hybrid.memory_source == "process RSS" and is_concurrent(baseline.mode):
+    if hybrid.memory_source == "process RSS" and baseline.mode == "concurrent":
         yield "memory is the resident size: libraries that processes share count once for each of them"
 
 

@@ -24,7 +24,6 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import COMPANY_SHARE, Need
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.simulator import SimulatedJob, Stage, stages
-from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.spec.techniques import VirtualNodes
 
 # A worker right before it reads its first model, after a tiny network has loaded everything that any step loads
@@ -184,7 +183,7 @@ def baseline_bytes(parts: Sequence[Part], mode: str, *, device_type: str, contex
     context_bytes += SCRIPT_BYTES[device_type]
     key = _key(device_type, GLIBC)
     each = [context_bytes + _alone(part.without_techniques(), context_bytes, key).peak_bytes for part in parts]
-    return sum(each) if is_concurrent(mode) else max(each)
+    return sum(each) if mode == "concurrent" else max(each)
 
 
 def _alone(part: Part, context_bytes: int, key: str) -> SubModelPrediction:

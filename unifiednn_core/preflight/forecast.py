@@ -30,7 +30,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.scheduling.peaks import Fall
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec, is_concurrent
+from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec
 from unifiednn_core.store.library import Measured
 
 # The memory of a sub-model depends on these hyper-parameters, and on network, data and device.
@@ -122,7 +122,7 @@ def forecast(
         return baseline_bytes(parts, mode, device_type=kind, context_bytes=context_bytes)
 
     needed_bytes = peak(parts, policy)
-    if most_bytes is None or needed_bytes <= most_bytes or is_concurrent(mode):
+    if most_bytes is None or needed_bytes <= most_bytes or mode == "concurrent":
         return Forecast(prediction, parts)
     message = f"The run needs {memory_text(needed_bytes)} on {device} with the policy {spec.policy.name}, "
     message += f"{memory_text(context_bytes)} of it for the process itself; "

@@ -18,7 +18,6 @@ from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of, own_n
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.placement import devices_claimed
 from unifiednn_core.spec.pooling import Pooling
-from unifiednn_core.spec.run import is_concurrent
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, is_known
 from unifiednn_core.store.hosts import PARKING
@@ -306,7 +305,7 @@ def _peak_bytes(run: RunRow, parts: Sequence[SubModelRow], devices: _Known) -> i
     kind, largest = devices.largest(run.device)
     needed_bytes = now_needed_bytes(run, parts, kind, devices.used)
     hopeless = needed_bytes is not None and largest is not None and needed_bytes > largest
-    return None if hopeless and is_concurrent(run.mode) else needed_bytes
+    return None if hopeless and run.mode == "concurrent" else needed_bytes
 
 
 def _left_s(row: SubModelRow, speeds: Seconds) -> float | None:

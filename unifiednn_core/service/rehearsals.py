@@ -26,7 +26,7 @@ from unifiednn_core.scheduling.rehearsal import (
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob
 from unifiednn_core.spec.devices import own_name
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import PolicySpec, is_concurrent
+from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.speeds import TimedTurn
 
@@ -53,7 +53,7 @@ def trains(row: SubModelRow) -> bool:
 def rules_of(run: RunRow, rows: Sequence[SubModelRow], prefix: str = "") -> Rules:
     """How a private run trains; its jobs have the names of its sub-models after a `prefix`."""
     if run.mode != HYBRID:  # its scripts run all at once, or one after the other
-        lanes = len(rows) if is_concurrent(run.mode) else 1
+        lanes = len(rows) if run.mode == "concurrent" else 1
         return Rules(FirstComeFirstServed(), max(1, lanes), lambda candidate, at_work, unended: True)
     device, lanes = run.device or run.spec.get("device", "cpu"), known_lanes(run)
     may_join = joining(

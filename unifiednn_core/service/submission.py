@@ -32,7 +32,7 @@ from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
 from unifiednn_core.spec.devices import SERVER, host_of, matching, type_named
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import ALL_BASELINES, Mode, RunSpec, SubModelSpec
+from unifiednn_core.spec.run import BASELINES, Mode, RunSpec, SubModelSpec
 from unifiednn_core.spec.sharing import Party
 from unifiednn_core.spec.sweep import told_once
 from unifiednn_core.store import Store
@@ -336,8 +336,8 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
 
 def require_baseline(mode: str) -> None:
     """Raise `BadInput` for a mode that is not a kind of baseline."""
-    if mode not in ALL_BASELINES:
-        message, remedy = f"'{mode}' is not a kind of baseline.", f"Choose {', '.join(ALL_BASELINES)}."
+    if mode not in BASELINES:
+        message, remedy = f"'{mode}' is not a kind of baseline.", f"Choose {', '.join(BASELINES)}."
         raise BadInput.of("Baseline", "mode", message, remedy)
 
 

@@ -26,26 +26,10 @@ DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MOST_LANES = 8
 MAX_SPEC_BYTES = 4 * 1024**2
 
-Mode = Literal[
-    "hybrid",
-    "concurrent",
-    "sequential",
-    "concurrent-resident",
-    "sequential-resident",
-]
-"""How the sub-models of a run train: as a hybrid, or as a baseline of PyTorch processes.
-
-The resident baselines index tensors on the device instead of using a `DataLoader`.
-"""
-BASELINES: tuple[Mode, ...] = ("concurrent", "sequential")
-RESIDENT_BASELINES: tuple[Mode, ...] = ("concurrent-resident", "sequential-resident")
-PLAIN_BASELINES: tuple[Mode, ...] = (*BASELINES, *RESIDENT_BASELINES)
-ALL_BASELINES = PLAIN_BASELINES
-
-
-def is_concurrent(mode: str) -> bool:
-    """Whether all processes of a run train at once."""
-    return mode.startswith("concurrent")
+Baseline = Literal["concurrent", "sequential"]
+"""How plain PyTorch processes train the sub-models of a run: all at once, or one after another."""
+Mode = Literal["hybrid", Baseline]
+BASELINES: tuple[Baseline, ...] = ("concurrent", "sequential")
 
 
 class _Part(BaseModel):

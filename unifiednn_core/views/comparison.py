@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from unifiednn_core.preflight.report import OracleReport
-from unifiednn_core.spec.run import ALL_BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.views.techniques import Used, written
 
 ARM_FIGURES = (
@@ -152,7 +152,7 @@ class Comparison:
 def arms_of(comparison: Comparison) -> list[Arm]:
     """The hybrid, then its baselines in fixed order."""
     found = comparison.baselines
-    return [comparison.hybrid, *(found[mode] for mode in ALL_BASELINES if mode in found)]
+    return [comparison.hybrid, *(found[mode] for mode in BASELINES if mode in found)]
 
 
 def comparison_document(comparison: Comparison, documents: Mapping[str, Mapping[str, object]]) -> dict[str, object]:

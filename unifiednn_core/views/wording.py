@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from unifiednn_core.base.units import NOT_AVAILABLE, duration_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.spec.lifecycle import Event, State
-from unifiednn_core.spec.run import ALL_BASELINES
+from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.runs import LinePlace, RunView, SubModelView
 
@@ -97,7 +97,7 @@ def run_words(view: RunView) -> StateWords:
 
 def standing_words(run: RunView, part: SubModelView) -> StateWords:
     """Who trains, who is next, and who waits for what: the state of a sub-model in its run."""
-    if part.state not in _IN_LINE or run.mode in ALL_BASELINES:
+    if part.state not in _IN_LINE or run.mode in BASELINES:
         return state_words(part.state)
     if part.holds_device:
         return _translated(TRAINS)._replace(sentence=run.now_reason or TRAINS.sentence)

@@ -12,7 +12,7 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.forecasts import RunChange
 from unifiednn_core.service.shared_spec import as_shared
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode, PolicySpec, RunSpec, parse_run
+from unifiednn_core.spec.run import BASELINES, Baseline, PolicySpec, RunSpec, parse_run
 from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
@@ -35,7 +35,7 @@ class NewRun(Given):
     """As in a spec file; files are named by content, `sha256:...`."""
     policy: str | PolicySpec | None = None
     """Instead of the one in the spec."""
-    baselines: tuple[Mode, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     """Baselines to queue with it; an equal one that exists is kept instead."""
 
 
@@ -51,9 +51,7 @@ class NewBaseline(Given):
     """A spec to train with plain PyTorch."""
 
     spec: Document
-    mode: Literal["concurrent", "sequential"]
-    resident_data: bool = False
-    """Index tensors on the device instead of using a DataLoader."""
+    mode: Baseline
 
 
 class NewComparison(Given):
@@ -63,14 +61,12 @@ class NewComparison(Given):
     policy: str | PolicySpec | None = None
     fresh: bool = False
     """Train baselines again even if equal ones exist."""
-    resident_data: bool = False
-    """Also run each baseline without a DataLoader."""
 
 
 class BaselineOfRun(Given):
     """A baseline of a run that exists."""
 
-    mode: Mode
+    mode: Baseline
     fresh: bool = False
 
 
@@ -195,18 +191,16 @@ def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactua
 
 def new_baseline(service: Service, given: NewBaseline) -> Submitted:
     """Queue a baseline of a spec."""
-    mode = PLAIN_BASELINES[BASELINES.index(given.mode) + (len(BASELINES) if given.resident_data else 0)]
-    return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, mode))
+    return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, given.mode))
 
 
 def compare(service: Service, given: NewComparison) -> Compared:
     """Queue a hybrid with its baselines."""
-    arms = PLAIN_BASELINES if given.resident_data else BASELINES
     spec = _with_policy(parse_run(given.spec), given.policy)
-    run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else arms)
+    run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else BASELINES)
     queued: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for mode in arms:
+    for mode in BASELINES:
         try:
             queued[mode] = service.comparisons.start_baseline(run_id, mode, fresh=given.fresh)
         except BadInput as error:  # the hybrid is queued: a repeated request must not queue it again
@@ -312,7 +306,7 @@ def delete(service: Service, run: str) -> DeletedRun:
     return DeletedRun(run_id=run)
 
 
-def _submit(service: Service, spec: RunSpec, baselines: tuple[Mode, ...] = ()) -> Submitted:
+def _submit(service: Service, spec: RunSpec, baselines: tuple[Baseline, ...] = ()) -> Submitted:
     warnings: list[Finding] = []
     run_id = service.runs.submit(spec, HERE, baselines=baselines, on_warnings=warnings.extend)
     line = tuple(entry for entry in service.queue.line() if entry.run_id == run_id)

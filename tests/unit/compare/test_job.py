@@ -74,7 +74,7 @@ def test_a_curve_has_as_many_points_as_that_of_a_hybrid(home: Home) -> None:
     [
         ("sequential", 7, (7, 7, 7)),
         ("concurrent", 7, (3, 2, 2)),
-        ("concurrent-resident", 6, (2, 2, 2)),
+        ("concurrent", 6, (2, 2, 2)),
         ("concurrent", 1, (1, 1, 1)),
     ],
 )

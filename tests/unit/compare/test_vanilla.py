@@ -43,27 +43,9 @@ def test_every_epoch_has_a_permutation_from_the_data_generator_alone(tmp_path: P
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_resident_data_give_the_batches_of_the_loader(tmp_path: Path, drop_last: bool) -> None:
-    job = job_in(tmp_path, batch_size=3, drop_last=drop_last)
-    plain, resident = (
-        vanilla.PlainScript(replace(job, resident_data=at), vanilla.ProgressWriter(StringIO(), 1))
-        for at in (False, True)
-    )
-    assert len(plain.train_data) == len(resident.train_data) == (3 if drop_last else 4)
-    for _ in range(2):
-        for ours, theirs in zip(resident.train_data, plain.train_data, strict=True):
-            assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    assert resident.test_data is not None and plain.test_data is not None
-    for ours, theirs in zip(resident.test_data, plain.test_data, strict=True):
-        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-
-
-def test_the_loader_is_timed_and_resident_data_change_no_figure(tmp_path: Path) -> None:
-    job = job_in(tmp_path, epochs=2)
-    assert rows_of(job, "epoch") == rows_of(replace(job, resident_data=True), "epoch")
+def test_the_loader_is_timed(tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):
-        script = vanilla.PlainScript(job, vanilla.ProgressWriter(StringIO(), 1))
+        script = vanilla.PlainScript(job_in(tmp_path, epochs=2), vanilla.ProgressWriter(StringIO(), 1))
         script.train()
     assert script.loader_s > 0
     assert script.loader_cpu_s > 0

@@ -300,16 +300,16 @@ def test_weights_are_not_compared_between_thread_counts_on_a_cpu() -> None:
     assert on_gpu.withheld_because == "the trained weights differ, so the arms did not do the same work"
 
 
-def test_the_loader_is_summed_over_processes_and_a_resident_arm_has_its_own_verdict() -> None:
+def test_the_loader_is_summed_over_processes() -> None:
     seconds = {name: {"threads": 1, "loader_s": 2.0, "loader_cpu_s": 1.5} for name in NAMES}
-    resident = replace(CONCURRENT, run_id="r", mode="concurrent-resident", processes={NAMES[0]: {"threads": 1}})
-    found = comparison(HYBRID, replace(CONCURRENT, processes=seconds), resident)
+    found = comparison(
+        HYBRID, replace(CONCURRENT, processes=seconds), run("s", "sequential", processes={NAMES[0]: {"threads": 1}})
+    )
     assert found.baselines["concurrent"].loader_s is not None
     assert found.baselines["concurrent"].loader_s.values == (4.0,)
     assert found.baselines["concurrent"].loader_cpu_s is not None
     assert found.baselines["concurrent"].loader_cpu_s.values == (3.0,)
-    assert found.baselines["concurrent-resident"].loader_s is None
-    assert list(found.verdicts) == ["concurrent", "sequential", "concurrent-resident"]
+    assert found.baselines["sequential"].loader_s is None
     assert found.hybrid.loader_s is None
 
 

@@ -12,8 +12,6 @@ from unifiednn_core.views.runs import RunView
 BASELINE_DASHES: dict[Mode, str] = {
     "concurrent": "6px,3px",
     "sequential": "2px,3px",
-    "concurrent-resident": "10px,3px",
-    "sequential-resident": "4px,3px,1px,3px",
 }
 
 

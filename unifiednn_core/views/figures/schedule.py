@@ -33,9 +33,7 @@ GAP_LANES = 0.7
 SUBTITLES = {
     "hybrid": "turns on the device",
     "concurrent": "each in its own process",
-    "concurrent-resident": "each in its own process, resident data",
     "sequential": "one by one",
-    "sequential-resident": "one by one, resident data",
 }
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from unifiednn_core.base.units import duration_text, energy_text, memory_text
 from unifiednn_core.preflight.report import OracleReport
-from unifiednn_core.spec.run import ALL_BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.views.comparison import Arm, Comparison, Spread, Verdict
 from unifiednn_core.views.markup import arm_badge, bold, faint, text
 from unifiednn_core.views.techniques import line
@@ -14,8 +14,6 @@ HOW: dict[Mode, str] = {
     "hybrid": "all in one process",
     "concurrent": "one plain PyTorch process per sub-model, all at once",
     "sequential": "one plain PyTorch process per sub-model, one after another",
-    "concurrent-resident": "like concurrent, with data on the device instead of a DataLoader",
-    "sequential-resident": "like sequential, with data on the device instead of a DataLoader",
 }
 LOSSY = "Weights: not compared, because a lossy technique trained them. Test loss and accuracy judge them."
 TECHNIQUES = "The hybrid trains with techniques that need less memory; no baseline has them."
@@ -89,7 +87,7 @@ def cards(comparison: Comparison) -> str:
     """All cards, side by side if the window is wide enough."""
     shown = [
         card(verdict, comparison.hybrid, comparison.baselines.get(mode))
-        for mode in ALL_BASELINES
+        for mode in BASELINES
         if (verdict := comparison.verdicts.get(mode))
     ]
     return f'<div class="u-cards">{"".join(shown)}</div>{techniques(comparison)}'

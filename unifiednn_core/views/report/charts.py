@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
-from unifiednn_core.spec.run import ALL_BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.views.figures.board import WIDE_MEMORY_PX, Axis, Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
 from unifiednn_core.views.figures.memory import memory
@@ -42,7 +42,7 @@ def charts(views: Mapping[Mode, RunView], quantities: tuple[Quantity, ...]) -> l
 
 def arms_of(views: Mapping[Mode, RunView]) -> list[RunView]:
     """The baselines among these views, in their usual order."""
-    return [views[mode] for mode in ALL_BASELINES if mode in views]
+    return [views[mode] for mode in BASELINES if mode in views]
 
 
 def scripts() -> str:
