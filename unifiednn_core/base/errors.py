@@ -5,7 +5,6 @@ A `Finding` holds these as values; pages, command line and JSON documents each s
 
 import errno
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -187,17 +186,7 @@ class HostileFile(UnifiedNNError, ValueError):
 
 
 class Infeasible(UnifiedNNError, ValueError):
-    """A model does not fit the limits of memory of the devices; the message says how much is missing.
-
-    `proved` says whether no placement at all can fit, or none was found.
-    """
-
-    def __init__(self, problem: str, missing_bytes: int, *, proved: bool):
-        self.problem, self.missing_bytes, self.proved = problem, missing_bytes, proved
-        super().__init__(f"{problem} Allow more memory, use more devices, or make the batch smaller.")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), proved=self.proved), (self.problem, self.missing_bytes)
+    """No placement of a model was found within the memory limits of its devices."""
 
 
 class IntakeFailed(UnifiedNNError, RuntimeError):

@@ -57,8 +57,9 @@ def compare(
         by_mode[HYBRID].remove(of)
         by_mode[HYBRID].append(of)
     arms = {mode: _arm(mode, repeats[-count:], steered) for mode, repeats in by_mode.items()}
-    hybrid, baselines = arms[HYBRID], {mode: arms[mode] for mode in BASELINES if mode in arms}
-    verdicts = {}
+    hybrid = arms[HYBRID]
+    baselines: dict[Mode, Arm] = {mode: arms[mode] for mode in BASELINES if mode in arms}
+    verdicts: dict[Mode, Verdict] = {}
     for mode in BASELINES:
         repeats = [*peers, *(run for run in runs if run.mode == mode)]
         left_out = _left_out(repeats, hybrid, baselines.get(mode))

@@ -98,7 +98,7 @@ def placed(
             ops = place(graph, asked.caps_bytes)
         except Infeasible as error:
             remedy = "Allow more memory, use more devices, or make the batch smaller."
-            raise _refused(spec, error.problem, remedy, title="Does not fit") from None
+            raise _refused(spec, str(error), remedy, title="Does not fit") from None
     return NetworkPlacement(graph, ops.device_of, asked.devices, asked.claim, ops)
 
 

@@ -11,7 +11,7 @@ from unifiednn_core.techniques.placement.mapping import mapped, together
 from unifiednn_core.techniques.placement.refine import EFFORT, FEW_UNITS, Assignment, Score, Search, refined
 from unifiednn_core.techniques.placement.simulate import Tasks
 from unifiednn_core.techniques.placement.slicing import slices
-from unifiednn_core.techniques.placement.stages import stages
+from unifiednn_core.techniques.placement.stages import consecutive
 
 AVOID_SENDING = (1.0, 6.0, 40.0)
 """Copies need memory, too: slices are mapped as if it took so many times as long to send them."""
@@ -37,7 +37,7 @@ class PlacedOps:
 def place(graph: CostGraph, caps: Sequence[int | None], link: Link | None = None, *, effort: int = EFFORT) -> PlacedOps:
     """Place a network on one device for each of the caps, in bytes; None is no limit. Equal graphs get equal results.
 
-    `effort` bounds the search, in simulated tasks. Raises `Infeasible`, with what is missing, if nothing fits.
+    `effort` bounds the search, in simulated tasks. Raises `Infeasible` if nothing fits.
     """
     if not caps:
         raise ValueError("a placement needs at least one device")
@@ -80,13 +80,10 @@ def _guesses(search: Search) -> list[Assignment]:
     sliced = slices(graph, devices, search.link)
     found += [mapped(graph, sliced, devices, search.link, avoid_sending=factor) for factor in AVOID_SENDING]
     for limits in {(None,) * devices, tuple(caps)}:
-        try:
-            parts = stages(graph, devices, limits, most_tensors=len(graph.ops), link=search.link, may_tear=True)
-        except Infeasible:
-            continue
-        consecutive = [part.device for part in parts for _ in range(part.first, part.last + 1)]
-        found.append(together(graph, consecutive, devices))
-    return [tuple(device_of[unit[0]] for unit in graph.units) for device_of in found]
+        device_of = consecutive(graph, limits, search.link)
+        if device_of is not None:
+            found.append(together(graph, device_of, devices))
+    return [tuple(guess[unit[0]] for unit in graph.units) for guess in found]
 
 
 def _refuse_the_impossible(graph: CostGraph, caps: Sequence[int | None]) -> None:
@@ -100,7 +97,7 @@ def _refuse_the_impossible(graph: CostGraph, caps: Sequence[int | None]) -> None
             f"All weights need {memory_text(weights_bytes)}, and {len(caps)} devices together may have "
             f"{memory_text(sum(limits))}."
         )
-        raise Infeasible(problem, weights_bytes - sum(limits), proved=True)
+        raise Infeasible(problem)
     of_unit = [0] * len(graph.units)
     for weight in graph.weights:
         of_unit[graph.unit_of[weight.ops[0]]] += weight.size_bytes
@@ -111,7 +108,7 @@ def _refuse_the_impossible(graph: CostGraph, caps: Sequence[int | None]) -> None
             f"Weights of '{name}' that have to be together need {memory_text(largest)}, and no device may have more "
             f"than {memory_text(max(limits))}."
         )
-        raise Infeasible(problem, largest - max(limits), proved=True)
+        raise Infeasible(problem)
 
 
 def _none_found(search: Search, best: Assignment) -> Infeasible:
@@ -120,6 +117,4 @@ def _none_found(search: Search, best: Assignment) -> Infeasible:
         for device, (peak, cap) in enumerate(zip(search.score(best).peaks_bytes, search.caps, strict=True))
         if cap is not None and peak > cap
     ]
-    missing_bytes = search.score(best).excess_bytes
-    problem = f"No placement was found that fits; in the closest one {', '.join(over)}."
-    return Infeasible(problem, missing_bytes, proved=False)
+    return Infeasible(f"No placement was found that fits; in the closest one {', '.join(over)}.")

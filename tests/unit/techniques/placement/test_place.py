@@ -71,14 +71,11 @@ def test_a_chain_that_fits_no_device_is_cut_as_seldom_as_possible() -> None:
     assert found.makespan_s <= 1.01 * graph.work_s
 
 
-def test_what_cannot_fit_is_refused_with_what_is_missing() -> None:
+def test_what_cannot_fit_is_refused() -> None:
     graph = chain([1.0] * 4, weight_bytes=100 * KIB)
-    with pytest.raises(Infeasible, match="All weights need") as weights:
+    with pytest.raises(Infeasible, match="All weights need"):
         place(graph, [120 * KIB] * 2, LINK)
-    assert weights.value.proved and weights.value.missing_bytes == 160 * KIB
-    with pytest.raises(Infeasible, match="have to be together") as unit:
+    with pytest.raises(Infeasible, match="have to be together"):
         place(graph, [90 * KIB] * 8, LINK)
-    assert unit.value.proved and unit.value.missing_bytes == 10 * KIB
-    with pytest.raises(Infeasible, match="in the closest one device") as none:
+    with pytest.raises(Infeasible, match="in the closest one device"):
         place(graph, [220 * KIB] * 2, LINK)
-    assert not none.value.proved and none.value.missing_bytes > 0
