@@ -41,12 +41,9 @@ _SPOILED = {State.STOPPING, *ENDED - {State.COMPLETED}}
 
 
 def is_whole(run: RunRow, rows: Sequence[SubModelRow]) -> bool:
-    """Whether all sub-models of a baseline are done, running or queued, within the thread budget."""
+    """Whether all sub-models of a baseline are done, running or queued."""
     states = {State(run.state), *(State(row.state) for row in rows)}
-    complete = states == {State.COMPLETED} or not states & _SPOILED
-    # Older versions gave each concurrent process the threads of the whole arm, and did not ask torch for the networks.
-    older = run.launched_at_s is not None and run.hybrid is not None and "oracle" not in run.hybrid.environment
-    return complete and not older
+    return states == {State.COMPLETED} or not states & _SPOILED
 
 
 def share_threads(mode: str, budget: int, names: Sequence[str]) -> dict[str, int]:

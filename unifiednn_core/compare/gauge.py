@@ -8,32 +8,12 @@ from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, Gp
 from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, MemorySample, SamplingBudget, pages_of
 from unifiednn_core.store.telemetry import TelemetryRows
 
-MOST_ROWS = 1000
-
-
-class Thinning:
-    """Keeps one in `stride` samples and every new peak; the stride doubles after each `most_rows` kept."""
-
-    def __init__(self, most_rows: int = MOST_ROWS):
-        self._most_rows, self._stride, self._seen, self._kept, self._peak_bytes = most_rows, 1, 0, 0, -1
-
-    def keeps(self, size_bytes: int) -> bool:
-        """Whether to keep the next sample, which has this size."""
-        higher, self._peak_bytes = size_bytes > self._peak_bytes, max(size_bytes, self._peak_bytes)
-        turn, self._seen = self._seen % self._stride == 0, self._seen + 1
-        if not (turn or higher):
-            return False
-        self._kept += 1
-        if self._kept % self._most_rows == 0:
-            self._stride *= 2
-        return True
-
 
 class ScriptGauge:
     """Samples memory and GPU, and keeps peaks and sums. For one thread."""
 
     def __init__(self, gpu: GpuSampler | None, clock: Clock | None = None):
-        self._gpu, self._thinning = gpu, Thinning()
+        self._gpu = gpu
         self._host = HostSampler(SamplingBudget(clock or RealClock()))
         self._source = PROCESS_PSS
         self._before = GpuReading() if gpu is None else gpu.read(())
@@ -65,8 +45,7 @@ class ScriptGauge:
                 batch.hybrid["memory_notes"] = list(self._notes)
         for name, total_bytes in totals.items():
             self._peaks[name] = max(total_bytes, self._peaks.get(name, 0))
-        if not self._thinning.keeps(totals.get(self._record_peak(batch), 0)):
-            return
+        self._record_peak(batch)
         batch.memory += [{"at_s": at_s, "source": name, "size_bytes": total} for name, total in totals.items()]
         if reading is not None and reading.device_bytes is not None:
             batch.strata.append({"at_s": at_s, **self._of_card(reading, reading.device_bytes)})
@@ -82,11 +61,10 @@ class ScriptGauge:
     def _raise_pages(self, samples: Iterable[MemorySample]) -> None:
         self.pages = {kind: max(size, self.pages.get(kind, 0)) for kind, size in pages_of(samples).items()}
 
-    def _record_peak(self, batch: TelemetryRows) -> str:
-        """Record the peak from the best source, and return that source."""
+    def _record_peak(self, batch: TelemetryRows) -> None:
+        """Record the peak from the best source."""
         source = next(name for name in (NVML_PROCESS, NVML_DEVICE, self._source) if name in self._peaks)
         batch.hybrid |= {"memory_source": source, "peak_memory_bytes": self._peaks[source]}
-        return source
 
     def _of_card(self, reading: GpuReading, device_bytes: int) -> dict[str, Any]:
         """Columns of a breakdown row with the figures of the driver, such as use by others."""

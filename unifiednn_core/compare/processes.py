@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.files import last_lines
 from unifiednn_core.runtime.launchers import training_environment
 
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
@@ -127,9 +128,7 @@ def cause_of(mode: str, code: int, last_line: str, log: str) -> tuple[str, str]:
 def last_line(log: Path) -> str:
     """Return the last error line of a log (the first line of its text), else the last line, else an empty text."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+        lines = last_lines(log.parent, log.name, TAIL_BYTES)[0].splitlines()
     except OSError:
         return ""
     said = [line.strip() for line in lines if line.strip()]

@@ -184,7 +184,7 @@ def _arm_submodel(name: str, runs: Sequence[RunView]) -> ArmSubModel:
 
 
 def _oracle(run: RunView, part: SubModelView) -> OracleReport | None:
-    """What torch says about a network of a baseline; a baseline of an older version did not ask."""
+    """What torch says about a network of a baseline; without a recorded answer nothing is known."""
     unasked = OracleReport(answer="none", text=f"run {run.run_id} did not ask; run the baseline again")
     return run.oracle.get(part.name, unasked if part.model_format == PT2 else None)
 

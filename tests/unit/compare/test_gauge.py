@@ -1,6 +1,6 @@
 import os
 
-from unifiednn_core.compare.gauge import ScriptGauge, Thinning
+from unifiednn_core.compare.gauge import ScriptGauge
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler
 from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.store.telemetry import TelemetryRows
@@ -14,14 +14,6 @@ class Card(GpuSampler):
 
     def read(self, pids: object) -> GpuReading:
         return self._readings.pop(0)
-
-
-def test_few_samples_are_all_kept_and_many_are_thinned_without_losing_the_peak() -> None:
-    thinning = Thinning(most_rows=10)
-    kept = [size for place, size in enumerate([5] * 500 + [9] + [5] * 500) if thinning.keeps(size)]
-    assert kept[:10] == [5] * 10
-    assert 9 in kept
-    assert len(kept) < 80
 
 
 def test_memory_on_the_host_is_summed_and_kept_by_script() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.unit.compare.kit import job_in
-from tests.unit.rows import run_of
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare import arms
 from unifiednn_core.compare.job import ScriptJob
@@ -80,16 +79,3 @@ def test_a_curve_has_as_many_points_as_that_of_a_hybrid(home: Home) -> None:
 )
 def test_an_arm_shares_its_thread_budget(mode: str, budget: int, threads: tuple[int, ...]) -> None:
     assert arms.share_threads(mode, budget, ("a", "b", "c")) == dict(zip("abc", threads, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("columns", "usable"),
-    [
-        ({"launched_at_s": 1.0, "environment": {}}, False),  # an older version: torch itself read no network
-        ({"launched_at_s": 1.0, "environment": {"oracle": {}}}, True),
-        ({"environment": {}}, True),  # torch reads them before the launch
-    ],
-)
-def test_a_baseline_of_an_older_version_is_not_reused(columns: dict[str, Any], usable: bool) -> None:
-    run = run_of(state="completed", mode="concurrent", threads=4, **columns)
-    assert arms.is_whole(run, [SubModelRow(state="completed"), SubModelRow(state="completed")]) is usable
