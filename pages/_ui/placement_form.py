@@ -15,15 +15,6 @@ HELP = (
 CLAIM_HELP = "The run holds so many devices of one kind, such as GPUs, while it trains, and waits until they are free."
 CAP_HELP = "For weights, gradients, optimizer state and activations. One number for all, or one for each with commas."
 
-SCHEDULE_HELP = (
-    "GPUs of its own are then at work at once. It needs a batch split; the bits are those without a schedule."
-)
-SCHEDULES = {
-    None: "One after the other",
-    "gpipe": "GPipe: all forward, then all back",
-    "1f1b": "1F1B: as many under way as devices",
-}
-
 
 def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     """Draw the form seeded with a placement; returns the one that it now says, None for none."""
@@ -39,22 +30,11 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
             placeholder="none",
             disabled=devices == 1,
         )
-        left, right = st.columns([1, 2], vertical_alignment="bottom")
-        own = left.checkbox(
+        own = st.checkbox(
             "Devices of its own",
             seed.get("claim", False),
             key=f"{key}-claim",
             help=CLAIM_HELP,
-            disabled=devices == 1,
-        )
-        known = list(SCHEDULES).index(seed.get("schedule"))
-        schedule = right.selectbox(
-            "Order of the parts of a batch",
-            list(SCHEDULES),
-            known,
-            lambda one: SCHEDULES[one],
-            key=f"{key}-schedule",
-            help=SCHEDULE_HELP,
             disabled=devices == 1,
         )
     if devices == 1 and seed.get("devices") != 1:
@@ -62,8 +42,7 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
     cap = _caps(typed)
     said: dict[str, Any] = {"devices": devices} | ({} if cap is None else {"cap_mib": cap})
     said |= {"claim": own} if own or "claim" in seed else {}
-    said |= {"schedule": schedule} if schedule else {}
-    same = (devices, cap, schedule) == tuple(map(seed.get, ("devices", "cap_mib", "schedule")))
+    same = (devices, cap) == (seed.get("devices"), seed.get("cap_mib"))
     return said | ({PLAN: seed[PLAN]} if same and PLAN in seed else {})
 
 

@@ -22,7 +22,6 @@ from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import EpochDone, Report
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.learning import EagerLearner
 from unifiednn_core.engine.placed import NetworkPlacement, PlacedForward, placed
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
@@ -103,35 +102,6 @@ def test_a_placed_sub_model_trains_to_the_bits_of_an_unplaced_one(name: str) -> 
     assert trained(plain) == trained(on_two)
     assert parts(on_two) > 1
     assert plain.module.state_dict().keys() == on_two.module.state_dict().keys()
-
-
-@pytest.mark.parametrize("name", CAPS)
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_schedules_have_the_bits_of_accumulation(name: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way, most = [0], [0]
-    forward, scored = EagerLearner._forward, EagerLearner._scored
-
-    def count(change: int, method: Any) -> Any:
-        def counted(*given: Any) -> Any:
-            under_way[0] += change
-            most[0] = max(most[0], under_way[0])
-            return method(*given)
-
-        return counted
-
-    monkeypatch.setattr(EagerLearner, "_forward", count(1, forward))
-    monkeypatch.setattr(EagerLearner, "_scored", count(-1, scored))
-    expected = trained(made(name, None, batch_split=4))
-    assert most == [1]
-    scheduled = within(name) | {"schedule": schedule}
-    assert trained(made(name, scheduled, batch_split=4)) == expected
-    assert most == [4 if schedule == "gpipe" else 2] and under_way == [0]
-    peaks = [
-        placed(spec(name, {"devices": 1, "schedule": one}, batch_split=4), definition(name), dataset(name))
-        for one in (None, "1f1b", "gpipe")
-    ]
-    none, some, all_of = (peaks_of(one)[0] for one in peaks)
-    assert none <= some <= all_of > none  # 1f1b on one device has one part under way
 
 
 def test_gradients_that_go_astray_between_devices_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,21 +232,6 @@ def test_the_check_places_it_and_says_what_each_device_needs(folder: Path, servi
         and planned.plan == found.runs
         and len(planned.device_of) == len(found.plan.devices[0].tasks) // 2 + len(found.plan.devices[1].tasks) // 2
     )
-
-
-def test_the_predicted_memory_counts_what_is_under_way(folder: Path, service: Service) -> None:
-    found = []
-    for schedule in (None, "1f1b", "gpipe"):
-        placed_one, _ = run_of(within("cnn") | {"cap_mib": 1.0, "schedule": None}).submodels
-        hyper = placed_one.hyperparameters.model_copy(update={"batch_size": 32, "batch_split": 8})
-        assert placed_one.placement is not None
-        where = placed_one.placement.model_copy(update={"schedule": schedule})
-        one = placed_one.model_copy(update={"hyperparameters": hyper, "placement": where, "test_data": None})
-        spec_of_one = RunSpec.model_validate({"device": "cpu", "submodels": [one.model_dump(exclude_none=True)]})
-        memory = service.runs.check(spec_of_one, folder).submodels["on_two"].memory
-        assert memory is not None
-        found.append(memory.transient_bytes)
-    assert found[0] < found[1] < found[2]
 
 
 @pytest.mark.parametrize(

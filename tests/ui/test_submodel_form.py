@@ -125,14 +125,14 @@ def test_the_test_above_knows_every_entry_that_a_sub_model_can_have():
 
 
 def test_a_placement_loses_its_plan_when_it_changes(service):
-    asked = {"devices": 2, "cap_mib": 300.0, "schedule": "1f1b", "plan": [[0, 5], [1, 9]]}
+    asked = {"devices": 2, "cap_mib": 300.0, "plan": [[0, 5], [1, 9]]}
     app, [now] = drawn([{**PLAIN, "name": "net", "placement": asked}])
     assert now["placement"] == asked
     limit = next(one for one in app.text_input if one.label.startswith("Limit of each"))
     for typed, said in (("200", 200.0), ("200, 100", [200.0, 100.0]), ("much", "much")):
         limit.set_value(typed).run()
         [now] = app.session_state["now"]
-        assert now["placement"] == {"devices": 2, "cap_mib": said, "schedule": "1f1b"}
+        assert now["placement"] == {"devices": 2, "cap_mib": said}
     next(one for one in app.number_input if one.label == "Devices").set_value(1).run()
     [now] = app.session_state["now"]
     assert "placement" not in now

@@ -4,7 +4,6 @@
 bits in the gradients, the buffers and the default generators.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -21,7 +20,6 @@ from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.engine.step import Step
-from unifiednn_core.spec.placement import PlacementSpec
 from unifiednn_core.spec.run import Hyperparameters
 from unifiednn_core.techniques import virtual_nodes
 from unifiednn_core.techniques.build import NONE, Techniques
@@ -81,10 +79,8 @@ class EagerLearner:
         randomness: Randomness,
         computing: Computing = EXACT,
         techniques: Techniques = NONE,
-        placement: PlacementSpec | None = None,
     ):
         """Train the parameters `trained` of `module` on the data set `train`."""
-        self._placement = placement
         self.step, self.module, self.criterion, self.trained = step, module, criterion, trained
         self.computing, self.scaler, self.techniques = computing, computing.scaler(), techniques
         self.scorer = Scorer(hyperparameters, step)
@@ -119,10 +115,7 @@ class EagerLearner:
             return self._of_node(0, data, parts[0], None, ignored)
         samples = sum(len(batch) for batch in batches)
         shares = [virtual_nodes.weight(len(part), samples) for part in parts]
-        flying = 1 if self._placement is None else self._placement.in_flight(len(parts))
-        if flying > 1:
-            learned = self._learn_in_flight(data, parts, shares, ignored, flying)
-        elif self._devices is not None and self._devices.count > 1 and self._at_once:
+        if self._devices is not None and self._devices.count > 1 and self._at_once:
             learned = self._learn_at_once(self._devices, data, parts, shares, ignored)
         else:
             each = enumerate(zip(parts, shares, strict=True))
@@ -178,29 +171,6 @@ class EagerLearner:
             outputs, loss = self._forward(given, share)
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         return self._scored(given, outputs, loss, ignored)
-
-    def _learn_in_flight(
-        self, data: DataSource, parts: Sequence[Tensor], shares: Sequence[float], ignored: int | None, most: int
-    ) -> list[Learned]:
-        """Do what `_learn` does for each part; up to `most` have gone forward and not back, the first goes back first.
-
-        Devices that compute by themselves, as GPUs do, are at work at once.
-        """
-        under_way, learned = deque[tuple[Batch, tuple[tuple[Tensor, ...], Tensor]]](), list[Learned]()
-
-        def finish() -> None:
-            given, (outputs, loss) = under_way.popleft()
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
-            learned.append(self._scored(given, outputs, loss, ignored))
-
-        for part, share in zip(parts, shares, strict=True):
-            given = self.batch(data, part)
-            under_way.append((given, self._forward(given, share)))
-            if len(under_way) == most:
-                finish()
-        while under_way:
-            finish()
-        return learned
 
     def _learn_at_once(
         self,

@@ -184,11 +184,9 @@ class _Costs:
         return costs(self._module, given, rates=rates, repeats=repeats, optimizer_tensors=self._optimizer_tensors)
 
     def batch(self, rates: MachineRates | None) -> CostGraph:
-        """Costs at the largest part of a batch, or at all parts that are under way at once."""
-        hyper, asked = self._spec.hyperparameters, self._spec.placement
-        flying = 1 if asked is None else asked.in_flight(hyper.batch_split)
-        whole, few = min(hyper.batch_size, self._data.samples), self.few
-        size = min(whole, flying * max(lengths(whole, hyper.shares)))
+        """Costs at the largest part of a batch."""
+        hyper, few = self._spec.hyperparameters, self.few
+        size = max(lengths(min(hyper.batch_size, self._data.samples), hyper.shares))
         if size <= 2 * few:
             return self(size, rates)
         return at_size(self(few, rates), self(2 * few, rates), (few, 2 * few), size)

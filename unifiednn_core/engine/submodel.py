@@ -130,7 +130,6 @@ class SubModel:
             self._randomness,
             self.computing,
             techniques.built(hyper.techniques),
-            spec.placement,
         )
         self.techniques = self._eager.techniques
         self._recorded = RecordedLearner(self._eager, [hyper.batch_size] * hyper.accumulation_steps, self._randomness)

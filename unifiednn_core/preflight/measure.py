@@ -118,7 +118,6 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
         parts={size: peak[1] + order_bytes for size, peak in peaks.items()},
         evaluation={size: peak[2] + order_bytes for size, peak in peaks.items() if trial.test is not None},
         leaves=tried.techniques.leaves,
-        in_flight=1 if (asked := trial.spec.placement) is None else asked.in_flight(batch_size),
         fitted=not cheap,
         curve=coarse(step) if step else (),
         falls=falls[:: -(-len(falls) // POINTS) or 1],

@@ -27,8 +27,6 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
     batch_split: int = 1
     """Shares of a batch: parts, or the sum of the shares of virtual nodes."""
     largest_share: int = 1
-    in_flight: int = 1
-    """Parts of a batch that are under way at once, at most."""
     nodes: bool = False
     """Whether virtual nodes cut the batch."""
     devices: int = 1
@@ -52,8 +50,8 @@ class MemoryNeed(BaseModel, frozen=True, extra="forbid"):
 
     def transient_of(self, batch_size: int, batch_split: int) -> int:
         """Transient bytes with another batch size or split; a size that is not in the tables counts as the next one."""
-        size = min(batch_size, -(-batch_size // batch_split) * self.largest_share * self.in_flight)
-        step = _at(self.whole if size == batch_size and self.in_flight == 1 else self.parts, size)
+        size = min(batch_size, -(-batch_size // batch_split) * self.largest_share)
+        step = _at(self.whole if size == batch_size else self.parts, size)
         more = min(self.devices, batch_split) - 1 if self.at_once else 0
         step += more * (step + self.gradients_bytes)
         return max(step, _at(self.evaluation, batch_size) if self.evaluation else 0)

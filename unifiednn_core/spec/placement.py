@@ -7,7 +7,7 @@ placement, or without one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -34,10 +34,6 @@ class PlacementSpec(BaseModel):
     cap_mib: _Cap | list[_Cap] | None = None
     """Hard limit of each device, for weights, gradients, optimizer state and activations; one for all, or one for
     each. None is no limit."""
-    schedule: Literal["gpipe", "1f1b"] | None = None
-    """Order of the parts of a batch, `batch_split` of them. By default each goes forward and back before the next.
-    `gpipe`: all go forward, then all back. `1f1b`: as many as there are devices are under way. GPUs of its own then
-    work at once. The gradients are added in the same order, so the bits stay the same."""
     plan: list[_Run] | None = None
     """Written by the check: device and number of operators, in the order of the network, such as [[0, 31], [1, 40]]."""
 
@@ -56,11 +52,6 @@ class PlacementSpec(BaseModel):
         """Limit of each device."""
         caps = self.cap_mib if isinstance(self.cap_mib, list) else [self.cap_mib] * self.devices
         return tuple(None if cap is None else int(cap * MIB) for cap in caps)
-
-    def in_flight(self, parts: int) -> int:
-        """Parts of a batch that are under way at once."""
-        most = {"gpipe": parts, "1f1b": self.devices}
-        return min(parts, 1 if self.schedule is None else most[self.schedule])
 
     @property
     def device_of(self) -> tuple[int, ...]:
@@ -98,9 +89,5 @@ def refuse_company(placement: PlacementSpec | None, hyper: Hyperparameters, *, s
         message = "A split network cannot be placed: each part trains by itself. Leave out 'split' or 'placement'."
     elif hyper.techniques:
         message = "A placement counts what a step without techniques keeps. Leave out 'techniques' or 'placement'."
-    elif placement.schedule is not None and hyper.batch_split == 1:
-        message = "A schedule orders the parts of a batch. Set batch_split to their number, or leave out 'schedule'."
-    elif placement.schedule is not None and hyper.accumulation_steps > 1:
-        message = "A schedule is of the parts of one batch. Set accumulation_steps to 1, or leave out 'schedule'."
     if message:
         raise PydanticCustomError("unknown_name", "{text}", {"text": message, "argument": PLACEMENT})

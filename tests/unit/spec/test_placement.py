@@ -34,7 +34,6 @@ def test_a_placement_has_a_limit_for_each_device_and_a_plan_in_runs() -> None:
         ({"devices": 2, "cap_mib": [1, 2, 3]}, {}, "placement.devices: There are 3 limits"),
         ({"devices": 2, "plan": [[2, 5]]}, {}, "placement.plan: The plan names a device that is not there"),
         ({"devices": 2}, {"split": {"at": ["1"]}}, "placement: A split network cannot be placed"),
-        ({"devices": 2, "schedule": "gpipe"}, {}, "placement: A schedule orders the parts of a batch"),
         ({"devices": 2}, {"hyperparameters": {"techniques": ["dropit"]}}, "placement: A placement counts what"),
     ],
 )
