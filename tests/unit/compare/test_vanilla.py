@@ -27,34 +27,12 @@ def rows_of(job: ScriptJob, kind: str) -> list[dict[str, object]]:
     return [row for row in rows if row.pop("kind") == kind]
 
 
-def test_every_epoch_has_a_permutation_from_the_data_generator_alone(tmp_path: Path) -> None:
-    script = vanilla.PlainScript(job_in(tmp_path, batch_size=3), vanilla.ProgressWriter(StringIO(), 1))
-    generator, state = torch.Generator().manual_seed(7), torch.get_rng_state()
-    images, targets = data()["inputs"], data()["targets"]
-    for _ in range(3):
-        batches = list(script.train_data)
-        order = torch.randperm(SAMPLES, generator=generator)
-        assert [len(labels) for _, labels in batches] == [3, 3, 3, 2]
-        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), images[order])
-        assert torch.equal(torch.cat([labels for _, labels in batches]), targets[order])
-        assert batches[0][0].dtype == torch.uint8
-        assert script.test_data is not None
-        assert len(list(script.test_data)) == 2
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_the_loader_is_timed(tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         script = vanilla.PlainScript(job_in(tmp_path, epochs=2), vanilla.ProgressWriter(StringIO(), 1))
         script.train()
     assert script.loader_s > 0
     assert script.loader_cpu_s > 0
-
-
-def test_a_partial_batch_can_be_left_out(tmp_path: Path) -> None:
-    script = vanilla.PlainScript(job_in(tmp_path, drop_last=True), vanilla.ProgressWriter(StringIO(), 1))
-    assert [len(labels) for _, labels in script.train_data] == [4, 4]
-    assert script.steps_per_epoch == 2
 
 
 def test_figures_of_an_epoch_are_those_of_a_loop_by_hand(tmp_path: Path) -> None:
