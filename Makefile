@@ -53,7 +53,7 @@ browser: .venv/dev.stamp
 	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	  || $(BIN)/playwright install chromium
 
-# Without it the tests of the sandbox check the refusal alone.
+# Without it the tests of confined workers check the fallback alone.
 bubblewrap:
 	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap >/dev/null; } || true

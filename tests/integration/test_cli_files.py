@@ -7,9 +7,8 @@ from typer.testing import CliRunner
 
 from pages._ui import uploads
 from tests.integration.cli_kit import unifiednn, unifiednn_process
-from unifiednn_core.base.paths import SANDBOX_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import main as cli
-from unifiednn_core.preflight import sandbox
 
 NETWORK = """\
 import torch
@@ -82,40 +81,6 @@ def test_code_that_ends_its_process_is_told(home: Home, folder: Path) -> None:
     (folder / "model.py").write_text("import os\nos._exit(7)\n")
     [finding] = findings_of(unifiednn(home, *SHOWN, "--json", cwd=folder))
     assert "ended its process with code 7" in finding["message"]
-    assert named(folder) == ["model.py"]
-
-
-def test_convert_is_off_unless_it_is_turned_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv(SANDBOX_SETTING, raising=False)
-    (folder / "model.py").write_text("open('ran', 'w')")
-    done = CliRunner().invoke(cli.app, ["convert", "model.py", "--factory", "Net", "--input", "1,28,28", "--json"])
-    assert done.exit_code == 2
-    [finding] = json.loads(done.stdout)["findings"]
-    assert (finding["title"], finding["field"]) == ("Needs the sandbox", "model.py")
-    assert f"Set {SANDBOX_SETTING}=on before the start" in finding["remedy"]
-    assert "unifiednn pack" in finding["remedy"]
-    assert named(folder) == ["model.py"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(sandbox.trial()), reason="bubblewrap does not work here")
-def test_convert_runs_foreign_code_in_the_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv(SANDBOX_SETTING, "on")
-    command = ["convert", "model.py", "--factory", "Net", "--input", "1,28,28"]
-    done = CliRunner().invoke(cli.app, [*command, "--json"])
-    assert done.exit_code == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert Path(document["path"]) == folder / "model.pt2"
-    assert (document["report"]["kind"], document["log"]) == ("model", "hello from the user's code")
-    (folder / "model.pt2").unlink()
-
-    (folder / "model.py").write_text("print('[bold]psst[/]')\nopen('/etc/passwd')")
-    done = CliRunner().invoke(cli.app, command)
-    assert done.exit_code == 2
-    assert "No such file or directory" in done.stderr
-    assert "[bold]psst[/]" in done.stderr
     assert named(folder) == ["model.py"]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from unifiednn_core.base.errors import BadInput
 
-SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
@@ -21,11 +20,6 @@ NO_DEVICE = "none"
 MOST_CPU_DEVICES = 64
 _DATABASE = "unifiednn.sqlite3"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-def sandbox_is_on() -> bool:
-    """Whether the operator allows foreign code to run in the sandbox; off by default."""
-    return os.environ.get(SANDBOX_SETTING, "").strip().lower() in ("on", "1", "true", "yes")
 
 
 def worker_sandbox_is_on() -> bool:

@@ -1,4 +1,4 @@
-"""Commands that write a `.pt2` file from your own Python code, or from a file that only its own code can read."""
+"""The command that writes a `.pt2` file from your own Python code."""
 
 import os
 import subprocess
@@ -12,10 +12,8 @@ from pydantic import ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, refusing
-from unifiednn_core.preflight import sandbox
+from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson
 from unifiednn_core.preflight.pack import request
-from unifiednn_core.preflight.sandbox import quoted
 
 Inputs = Annotated[
     list[str] | None,
@@ -60,35 +58,6 @@ def pack(
         terminal.print_findings(report.findings)
         _print_packed(report)
     raise typer.Exit(BAD_INPUT if report.path is None else DONE)
-
-
-def convert(
-    file: Annotated[Path, typer.Argument(help="TorchScript, Python (.py), or a pickle of a network's own classes.")],
-    inputs: Inputs = None,
-    factory: Annotated[str, typer.Option(help="For Python: class or function that builds the network.")] = "",
-    code: Annotated[Path | None, typer.Option(help="For a pickle: the Python file with its classes.")] = None,
-    dtype: Dtype = "",
-    batch: Batch = 8,
-    free: Free = None,
-    arguments: Arguments = None,
-    to: Annotated[Path, typer.Option(help="Folder to write the .pt2 into.")] = Path(),
-    as_json: AsJson = False,
-) -> None:
-    """Convert a file that only its own code can read, by running that code in bubblewrap (UNIFIEDNN_SANDBOX=on)."""
-    with refusing(as_json):
-        given, companion = request.parse_arguments(arguments or ()), None if code is None else code.resolve()
-        source = request.Source(path=file.resolve(), factory=factory, arguments=given, companion=companion)
-        example = request.parse_example(inputs or (), dtype=dtype, batch=batch, free=free or ())
-        out_path = to.resolve() / f"{source.path.stem}.pt2"
-        done = sandbox.convert(request.PackRequest(source=source, example=example, out=out_path))
-    if as_json:
-        terminal.print_json(done.model_dump(mode="json"))
-        return
-    terminal.print_findings(done.findings)
-    terminal.say(str(done.path))
-    if done.log:
-        for line in ("The code printed:", *quoted(done.log).splitlines()):
-            terminal.say(line, to=terminal.err)
 
 
 def _packed(asked: request.PackRequest) -> request.PackReport:

@@ -117,7 +117,6 @@ _OTHERS: tuple[Callable[..., None], ...] = (
     comparisons.baseline,
     comparisons.compare,
     files.pack,
-    files.convert,
     runs.runs,
     runs.pause,
     runs.resume,

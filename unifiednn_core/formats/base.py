@@ -8,10 +8,9 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.paths import sandbox_is_on
 from unifiednn_core.spec.run import ArchitectureSpec
 
-PACK = "On your own machine, run `unifiednn pack your_module.py:make_network`, and submit the .pt2 file."
+PACK = "On your own machine, run `unifiednn pack my_module.py:make_model`, and submit the .pt2 file."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +147,3 @@ def refuse_architecture(given: ArchitectureSpec | None) -> None:
     if given is not None:
         message, remedy = "The file describes its network itself.", "Remove the entry 'architecture'."
         raise BadInput.of("Architecture given twice", field="architecture", message=message, remedy=remedy)
-
-
-def pack_or_convert(options: str = "", pack: str = PACK) -> str:
-    """Advice for a file that is a program; `options` of `unifiednn convert` follow the file and its input shape."""
-    if not sandbox_is_on():
-        return pack
-    command = " ".join(filter(None, ("unifiednn convert FILE --input SHAPE", options)))
-    return f"{pack} Or convert it in the sandbox of this installation: `{command}`."

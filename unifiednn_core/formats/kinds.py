@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unifiednn_core.formats import described, zips
-from unifiednn_core.formats.base import PACK, pack_or_convert
+from unifiednn_core.formats.base import PACK
 
 HEAD_BYTES = 2**20
 DELIMITERS = ",;\t|"
@@ -58,6 +58,7 @@ _KERAS = (
     "import keras; keras.saving.load_model('FILE').export('network.onnx', format='onnx'). "
     f"Then: {_ONNX.replace('FILE', 'network.onnx')}"
 )
+_SCRIPTED = f"Take the Python class that it was made from, or use torch.export in your own environment. {PACK}"
 _UNPACK = "Unpack it (7z x FILE), and submit the file in it, or zip what is in it."
 _EXAMPLES = (
     "from tfrecord.reader import tfrecord_loader; import numpy; r = list(tfrecord_loader('FILE', None)); "
@@ -160,7 +161,7 @@ def recognised(path: Path) -> Said | None:
             any(name.endswith("/constants.pkl") for name in names),
             "TorchScript",
             "A TorchScript file is a program. The server does not run it.",
-            pack_or_convert(),
+            _SCRIPTED,
         ),
         (
             any(name.endswith((".so", ".cubin")) for name in names),
@@ -184,7 +185,7 @@ def recognised(path: Path) -> Said | None:
             re.search(rb"^\s*(import|from) torch\b", head[:4096], re.MULTILINE),
             "Python source",
             "A Python file is a program. The server does not run it.",
-            pack_or_convert("--factory make_network"),
+            PACK,
         ),
         (_is_onnx(head), *_is("an ONNX network", _ONNX)),
         (_is_tfrecord(head, checked=True), *_is("a TFRecord file, as TensorFlow writes", _EXAMPLES)),

@@ -124,6 +124,5 @@ def _unknown(path: Path, names: list[str], pack: str) -> BadInput:
         )
         return tensor_files.bad_file(path, "Layer not rebuilt", message, pack)
     message = f"The code of some classes is not in the file. They are {abbreviated(foreign)}. Nothing was loaded."
-    convert = base.pack_or_convert("--code YOUR_MODULE.py", pack)
-    remedy = f"{convert} Or submit the state dict of a network that the registry has."
+    remedy = f"{pack} Or submit the state dict of a network that the registry has."
     return tensor_files.bad_file(path, "Unknown class", message, remedy)

@@ -1,6 +1,5 @@
 """The caller's side of the intake process. No torch here: the server imports it."""
 
-import os
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from unifiednn_core.base.errors import BadInput, IntakeFailed
-from unifiednn_core.base.paths import SANDBOX_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of, slot
 from unifiednn_core.machine.forks import Template
@@ -24,7 +23,6 @@ from unifiednn_core.preflight.report import (
     Job,
     OracleJob,
     OracleReport,
-    Request,
     SpecJob,
     SplitJob,
     SplitReport,
@@ -110,12 +108,10 @@ def _answer(connection: socket.socket, tell: Tell) -> bytes:
 
 
 def _ask(report: type[Report], job: Job, tell: Tell = untold) -> Report:
-    environment = {SANDBOX_SETTING: os.environ.get(SANDBOX_SETTING, "")}
-    request = Request(job=job, environment=environment).model_dump_json().encode() + b"\n"
     try:
         with template.connect(INTAKE) as connection:
             connection.settimeout(PATIENCE_S)
-            connection.sendall(request)
+            connection.sendall(job.model_dump_json().encode() + b"\n")
             answer = _answer(connection, tell)
     except TimeoutError:
         message = f"One part of the check took longer than {PATIENCE_S:g} s, so the check was ended."

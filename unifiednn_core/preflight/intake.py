@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from unifiednn_core.preflight import process
-from unifiednn_core.preflight.report import PROGRESS, CheckProgress, Request
+from unifiednn_core.preflight.report import JOBS, PROGRESS, CheckProgress
 
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
 
@@ -19,9 +19,8 @@ def work(channel: socket.socket, _handles: list[int]) -> int:
 
     _leave_the_network()
     with channel.makefile("rb") as lines:
-        request = Request.model_validate_json(lines.readline())
-    os.environ.update(request.environment)
-    channel.sendall(process.work(request.job, tell).model_dump_json().encode())
+        job = JOBS.validate_json(lines.readline())
+    channel.sendall(process.work(job, tell).model_dump_json().encode())
     return 0
 
 

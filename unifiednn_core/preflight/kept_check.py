@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unifiednn_core.base.errors import BadInput, Finding
-from unifiednn_core.base.paths import SANDBOX_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.machine.budget import budget_of, slot
@@ -126,5 +126,4 @@ def _facts(spec: RunSpec, machine: Mapping[str, object]) -> list[object]:
     left_out: Any = {"name", "policy", "checkpoint", "recovery", "step_limit_s", "moves", "hybrid"}
     left_out = dict.fromkeys(left_out, True) | {"submodels": {"__all__": {"priority", "deadline_s", "owner"}}}
     asked = spec.model_copy(update={"device": device}).model_dump(mode="json", exclude=left_out)
-    sandbox = os.environ.get(SANDBOX_SETTING, "")
-    return [CHECK_VERSION, asked, budget_of(device).total_bytes, dict(machine), sandbox]
+    return [CHECK_VERSION, asked, budget_of(device).total_bytes, dict(machine)]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
@@ -289,10 +289,4 @@ class CertifyReport(BaseModel, frozen=True, extra="forbid"):
 
 
 Job = InspectJob | SplitJob | SpecJob | OracleJob | CertifyJob
-
-
-class Request(BaseModel, frozen=True, extra="forbid"):
-    """One job, with the settings of the caller that it depends on."""
-
-    job: Job
-    environment: dict[str, str] = {}
+JOBS: TypeAdapter[Job] = TypeAdapter(Job)

@@ -34,7 +34,6 @@ TERMINAL_ALONE = {
     "agent": "It offers the devices of the machine where you are.",
     "ray": "It watches a Ray cluster from one of its nodes.",
     "pack": "It runs your own code on your own machine.",
-    "convert": "It runs foreign code in the sandbox of the machine where you are.",
     "place": 'Over HTTP, the check of a spec with "placement" answers with the plan.',
     "verify": "It compares a file of the machine where you are with the certificate in it.",
     "inspect": "It reads a file of the machine where you are; over HTTP, upload the file.",

@@ -66,12 +66,10 @@ def test_another_content_or_machine_is_checked_anew(kept: Any, change: dict[str,
     assert kept(at_s=2.0, **change) == (2.0, 2)
 
 
-def test_another_version_of_the_check_and_the_sandbox_count(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_the_check_counts(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept()
     monkeypatch.setattr(kept_check, "CHECK_VERSION", -1)
     assert kept() == (1.0, 2)
-    monkeypatch.setenv("UNIFIEDNN_SANDBOX", "on")
-    assert kept() == (1.0, 3)
 
 
 def test_errors_files_by_path_and_missing_files_are_checked_each_time(kept: Any, home: Home) -> None:

@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.report import CheckProgress, InspectJob, Request
+from unifiednn_core.preflight.report import CheckProgress, InspectJob
 from unifiednn_core.spec.run import RunSpec, parse_run
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_a_job_that_waits_holds_up_no_other(folder: Path) -> None:
         client.template.connect(client.INTAKE),
     ):
         first.settimeout(60)
-        first.sendall(Request(job=job).model_dump_json().encode() + b"\n")
+        first.sendall(job.model_dump_json().encode() + b"\n")
         assert b'"kind":"model"' in b"".join(iter(lambda: first.recv(2**16), b""))
 
 

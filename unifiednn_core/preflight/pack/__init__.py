@@ -1,1 +1,1 @@
-"""Turns Python code into a checked `.pt2` file, on its owner's machine or in the sandbox."""
+"""Turns Python code into a checked `.pt2` file, on its owner's machine."""

@@ -1,4 +1,4 @@
-"""What to pack or convert, and the report, as values that pass between processes. No torch here."""
+"""What to pack, and the report, as values that pass between processes. No torch here."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Example(BaseModel, frozen=True, extra="forbid"):
 
 
 class Source(BaseModel, frozen=True, extra="forbid"):
-    """A network as code: Python (`.py`); to convert, also TorchScript, or a full pickle with its Python file."""
+    """A network as code: a Python file or module, or a whole network that its owner pickled."""
 
     path: Path
     """A file; for a module that is imported by its name, the file that it would have in the current folder."""
@@ -56,8 +56,6 @@ class Source(BaseModel, frozen=True, extra="forbid"):
     """For Python: name of a class, function or network."""
     arguments: dict[str, Any] = {}
     """Keyword arguments of the factory."""
-    companion: Path | None = None
-    """For a pickle: the Python file with its classes."""
 
     @property
     def title(self) -> str:
@@ -66,7 +64,7 @@ class Source(BaseModel, frozen=True, extra="forbid"):
 
 
 class PackRequest(BaseModel, frozen=True, extra="forbid"):
-    """A call of `unifiednn pack` or `unifiednn convert`; `out` is the `.pt2` to write."""
+    """A call of `unifiednn pack`; `out` is the `.pt2` to write."""
 
     source: Source
     example: Example
@@ -126,7 +124,7 @@ def parse_example(
     Raises `BadInput`.
     """
     if not inputs and data is None:
-        remedy = "Give --input, such as --input 1,28,28; pack also takes a data file, with --example."
+        remedy = "Give --input, such as --input 1,28,28, or a data file with --example."
         raise BadInput.of("Option", "--input", "The shape of a sample is not known.", remedy)
     if not 2 <= batch <= MAX_BATCH:
         raise BadInput.of("Option", "--batch", f"{batch} cannot be exported.", f"Give a number from 2 to {MAX_BATCH}.")

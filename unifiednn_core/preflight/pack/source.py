@@ -1,4 +1,4 @@
-"""Makes a network from a user's code. This runs the code: on its owner's machine, or in the sandbox."""
+"""Makes a network from a user's code. This runs the code, on its owner's machine."""
 
 from types import ModuleType
 from typing import Any
