@@ -49,7 +49,7 @@ _CHECKED = (
 )
 _READY = (
     "**No preparation needed:** a `.pt2` of `torch.export`; weights of a network that is known by name; "
-    "`torch.save(network)` of torch's own layers; a list of layers; a `config.json` of transformers."
+    "`torch.save(network)` of torch's own layers; a `config.json` of transformers."
 )
 _BACK = "**What comes back:** the trained network in the format of the upload, and its weights as `.safetensors`."
 WORDS = {

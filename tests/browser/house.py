@@ -1,7 +1,6 @@
 """People in browsers of their own before one dashboard with sign-in, and all that they are told."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,19 +91,18 @@ class House:
     def acting(self, person: Actor) -> Service:
         return self.service.acting_as(person)
 
-    def keep_model(self, person: str, filename: str, layers: list[Any], seed: int) -> str:
-        """Put a network of these layers into a person's library; returns its SHA-256."""
-        document = json.dumps({"format": "unifiednn-layers", "seed": seed, "layers": layers}).encode()
-        sha256 = hashlib.sha256(document).hexdigest()
+    def keep_model(self, person: str, filename: str, content: bytes) -> str:
+        """Put a file of a network of torch's own layers into a person's library; returns its SHA-256."""
+        sha256 = hashlib.sha256(content).hexdigest()
         place = self.server.home.file(sha256)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(document)
+        place.write_bytes(content)
         self.service.store.library.add_file(
             sha256=sha256,
             kind="model",
             filename=filename,
-            format="layers",
-            size_bytes=len(document),
+            format="module",
+            size_bytes=len(content),
             facts={},
             owner=person,
         )

@@ -15,6 +15,7 @@ from playwright.sync_api import Playwright, expect
 
 from tests.browser.house import House, Visitor
 from tests.browser.house import opened as house_of_people
+from tests.unit.formats import kit
 from tests.unit.service.kit import HIS, NOWHERE, add_files, add_run
 from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
@@ -24,7 +25,6 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(200)]
 ALICE, BOB, OTTO = "alice@example.org", "bob@example.org", "otto@example.org"
 PARTS = {ALICE: "alpha", BOB: "bravo"}
-LAYERS = [["Flatten"], ["Linear", {"in_features": 16, "out_features": 3}]]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def shared(house: House, visitors: dict[str, Visitor]) -> str:
     np.savez(data, inputs=numbers.random((24, 16), dtype=np.float32), targets=np.arange(24) % 3)
     parts = []
     for seed, (person, name) in enumerate(PARTS.items()):
-        model = house.keep_model(person, f"net-{name}.json", LAYERS, seed)
+        model = house.keep_model(person, f"net-{name}.pt", kit.file_of(lambda: kit.linear(16, 3), seed))
         answers[person] = visitors[person].send(f"data-{name}.npz", data.getvalue())
         assert [status for status, _ in answers[person]] == [201, 204, 200]
         parts.append(

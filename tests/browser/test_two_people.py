@@ -35,7 +35,7 @@ def submit(house: House, visitor: Visitor, person: Actor) -> str:
     np.savez(data, **numbers(net.data))
     answers = visitor.send(f"data-{net.name}.npz", data.getvalue())
     assert [status for status, _ in answers] == [201, 204, 200]
-    model = house.keep_model(person.id, f"net-{net.name}.json", net.layers, net.seed)
+    model = house.keep_model(person.id, f"net-{net.name}.pt", net.file)
     hyperparameters = {
         "epochs": net.epochs,
         "batch_size": BATCH,

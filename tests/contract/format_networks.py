@@ -90,115 +90,6 @@ def transformer() -> nn.Module:
     return nn.Sequential(nn.Embedding(20, 8), encoder, nn.Flatten(), nn.Linear(72, 3))
 
 
-def conv(**args: Any) -> list[Any]:
-    return ["Conv2d", args]
-
-
-LSTM_LAYERS = [
-    ["Embedding", {"num_embeddings": 20, "embedding_dim": 8}],
-    ["LSTM", {"input_size": 8, "hidden_size": 12, "num_layers": 2, "dropout": 0.3, "batch_first": True}],
-    ["LastStep"],
-    ["Linear", {"in_features": 12, "out_features": 3}],
-]
-UNET_LAYERS = [
-    conv(in_channels=1, out_channels=4, kernel_size=3, padding=1),
-    ["BatchNorm2d", {"num_features": 4}],
-    ["ReLU"],
-    [
-        "Skip",
-        [
-            ["MaxPool2d", {"kernel_size": 2}],
-            conv(in_channels=4, out_channels=8, kernel_size=3, padding=1),
-            ["ReLU"],
-            ["ConvTranspose2d", {"in_channels": 8, "out_channels": 4, "kernel_size": 2, "stride": 2}],
-        ],
-    ],
-    conv(in_channels=8, out_channels=3, kernel_size=1),
-]
-_LAYER = {"d_model": 16, "nhead": 2, "dim_feedforward": 32, "dropout": 0.2, "activation": "gelu", "batch_first": True}
-VIT_LAYERS = [
-    conv(in_channels=1, out_channels=16, kernel_size=4, stride=4),
-    ["Flatten", {"start_dim": 2}],
-    ["Permute", {"dims": [0, 2, 1]}],
-    ["Position", {"length": 4, "size": 16}],
-    ["TransformerEncoderLayer", _LAYER],
-    ["Mean", {"dim": 1}],
-    ["Linear", {"in_features": 16, "out_features": 3}],
-]
-_LAYER_OF_TWO = {
-    "d_model": 8,
-    "nhead": 2,
-    "dim_feedforward": 16,
-    "dropout": 0.2,
-    "batch_first": True,
-    "norm_first": True,
-}
-TRANSFORMER_LAYERS = [
-    ["Embedding", {"num_embeddings": 20, "embedding_dim": 8}],
-    ["TransformerEncoderLayer", _LAYER_OF_TWO],
-    ["TransformerEncoderLayer", _LAYER_OF_TWO],
-    ["Flatten"],
-    ["Linear", {"in_features": 72, "out_features": 3}],
-]
-AUTOENCODER_LAYERS = [
-    ["Flatten"],
-    ["Linear", {"in_features": 64, "out_features": 16}],
-    ["Tanh"],
-    ["Dropout", {"p": 0.1}],
-    ["Linear", {"in_features": 16, "out_features": 64}],
-    ["Sigmoid"],
-    ["Unflatten", {"dim": 1, "unflattened_size": [1, 8, 8]}],
-]
-
-
-def norm(features: int) -> list[Any]:
-    return ["BatchNorm2d", {"num_features": features}]
-
-
-def resnet_layers(blocks: tuple[int, ...], width: int, classes: int) -> list[Any]:
-    """Blocks with shortcuts; a 1x1 convolution stands on the shortcut where the shape changes."""
-    layers: list[Any] = [conv(in_channels=3, out_channels=width, kernel_size=3, padding=1, bias=False), norm(width)]
-    layers.append(["ReLU"])
-    channels = width
-    for stage, number in enumerate(blocks):
-        for block in range(number):
-            given, channels = channels, width * 2**stage
-            stride = 2 if stage and not block else 1
-            body = [
-                conv(in_channels=given, out_channels=channels, kernel_size=3, stride=stride, padding=1, bias=False),
-                norm(channels),
-                ["ReLU"],
-                conv(in_channels=channels, out_channels=channels, kernel_size=3, padding=1, bias=False),
-                norm(channels),
-            ]
-            beside = conv(in_channels=given, out_channels=channels, kernel_size=1, stride=stride, bias=False)
-            shortcut = [] if given == channels else [[beside, norm(channels)]]
-            layers += [["Residual", body, *shortcut], ["ReLU"]]
-    head = ["Linear", {"in_features": channels, "out_features": classes}]
-    return [*layers, ["AdaptiveAvgPool2d", {"output_size": 1}], ["Flatten"], head]
-
-
-LENET_LAYERS = [
-    [
-        "Sequential",
-        [
-            conv(in_channels=1, out_channels=6, kernel_size=5),
-            ["BatchNorm2d", {"num_features": 6}],
-            ["ReLU"],
-            ["MaxPool2d", {"kernel_size": 2}],
-            conv(in_channels=6, out_channels=16, kernel_size=5),
-            ["BatchNorm2d", {"num_features": 16}],
-            ["ReLU"],
-            ["MaxPool2d", {"kernel_size": 2}],
-        ],
-    ],
-    ["Flatten"],
-    ["Linear", {"in_features": 256, "out_features": 120}],
-    ["ReLU"],
-    ["Linear", {"in_features": 120, "out_features": 84}],
-    ["ReLU"],
-    ["Linear", {"in_features": 84, "out_features": 10}],
-]
 BERT = {
     "model_type": "bert",
     "architectures": ["BertForSequenceClassification"],
@@ -234,7 +125,6 @@ class Case:
     dense: bool = False
     """Whether every place of a sample has a class of its own."""
     architecture: ArchitectureSpec | None = None
-    layers: list[Any] | None = None
     names: tuple[str, ...] = ("inputs",)
     """Inputs of the network, all of this shape."""
     outputs: tuple[str, ...] = ("outputs",)
@@ -242,8 +132,6 @@ class Case:
     """Weights of further outputs whose losses are added in training."""
     own_loss: bool = False
     """Whether the last output is the loss."""
-    no_list: str = ""
-    """Why no list of layers says it."""
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def network(self) -> nn.Module:
@@ -291,18 +179,15 @@ def _paper(key: str, shape: tuple[int, ...], classes: int, args: Mapping[str, An
     )
 
 
-PADDING = "no block of a list hides padding from attention, or adds the three embeddings of BERT"
-SEVERAL = "a list of layers has one input, one output, and the same course in evaluation"
 CASES: Mapping[str, Case] = {
-    "lenet": _paper("lenet", (1, 28, 28), 10, {}, layers=LENET_LAYERS),
-    "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}, layers=resnet_layers((2, 2, 2, 2), 4, 10)),
-    "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}, layers=resnet_layers((3, 4, 6, 3), 4, 100)),
+    "lenet": _paper("lenet", (1, 28, 28), 10, {}),
+    "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}),
+    "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}),
     "vgg16_cbam": _paper(
         "vgg16_cbam",
         (3, 32, 32),
         10,
         {"width": 4, "hidden": 16, "reduction": 4},
-        no_list="no block of a list multiplies two tensors or uses a layer twice, as CBAM's attention does",
     ),
     "transformer_lm": _paper(
         "transformer_lm",
@@ -311,7 +196,6 @@ CASES: Mapping[str, Case] = {
         {"vocabulary": 50, "model_size": 16, "hidden": 16},
         below=50,
         dense=True,
-        no_list="no block of a list hides later words from attention, or adds waves for positions",
     ),
     "xlm_roberta": _paper(
         "xlm_roberta",
@@ -319,13 +203,12 @@ CASES: Mapping[str, Case] = {
         2,
         {"vocabulary": 50, "model_size": 16, "hidden": 32},
         below=50,
-        no_list=PADDING,
     ),
-    "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20, layers=LSTM_LAYERS),
-    "unet": Case("U-Net", UNet, (1, 8, 8), 3, dense=True, layers=UNET_LAYERS),
-    "vit": Case("ViT", Vit, (1, 8, 8), 3, layers=VIT_LAYERS),
-    "transformer": Case("Transformer encoder of torch.nn", transformer, (9,), 3, below=20, layers=TRANSFORMER_LAYERS),
-    "autoencoder": Case("Autoencoder", autoencoder, (1, 8, 8), 0, layers=AUTOENCODER_LAYERS),
+    "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20),
+    "unet": Case("U-Net", UNet, (1, 8, 8), 3, dense=True),
+    "vit": Case("ViT", Vit, (1, 8, 8), 3),
+    "transformer": Case("Transformer encoder of torch.nn", transformer, (9,), 3, below=20),
+    "autoencoder": Case("Autoencoder", autoencoder, (1, 8, 8), 0),
     "bert": Case(
         "BERT (transformers)",
         bert,
@@ -333,7 +216,6 @@ CASES: Mapping[str, Case] = {
         3,
         below=50,
         config=BERT,
-        no_list=PADDING,
         architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
     ),
     "encoder_decoder": Case(
@@ -344,7 +226,6 @@ CASES: Mapping[str, Case] = {
         below=20,
         dense=True,
         names=("src", "tgt"),
-        no_list=SEVERAL,
     ),
     "auxiliary": Case(
         "Auxiliary head in training",
@@ -353,9 +234,8 @@ CASES: Mapping[str, Case] = {
         3,
         outputs=("logits", "aux"),
         auxiliary={"aux": 0.4},
-        no_list=SEVERAL,
     ),
-    "stochastic_depth": Case("Stochastic depth", StochasticDepth, (1, 8, 8), 3, no_list=SEVERAL),
+    "stochastic_depth": Case("Stochastic depth", StochasticDepth, (1, 8, 8), 3),
     "vae": Case(
         "VAE with its own loss",
         Vae,
@@ -363,6 +243,5 @@ CASES: Mapping[str, Case] = {
         0,
         outputs=("images", "loss"),
         own_loss=True,
-        no_list=SEVERAL,
     ),
 }

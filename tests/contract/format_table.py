@@ -41,7 +41,6 @@ FUSED = (
 )
 STEPS, BATCH_SIZE, SEED, EPOCHS = 3, 4, 5, 2
 CPU = torch.device("cpu")
-_SAME_ORDER = "layers"  # a list numbers its layers; the weights are the same in the same order
 
 
 def cell(case: Case, format_name: str, folder: Path) -> str:
@@ -58,24 +57,19 @@ def cell(case: Case, format_name: str, folder: Path) -> str:
         return error.findings[0].message.split(". ")[0].replace("|", "/").rstrip(".")
     eager = case.network()
     start = definition.build().state_dict()
-    eager.load_state_dict(_under_keys_of(eager, start, format_name))
+    eager.load_state_dict(start)
     figures, state = trained_in_hybrid(case, definition, folder)
     expected_figures = trained_alone(case, eager)
     assert [row[0] for row in figures] == [row[0] for row in expected_figures], "losses in training differ"
-    found = _under_keys_of(eager, state, format_name)
     expected = eager.state_dict()
-    assert found.keys() == expected.keys()
+    assert state.keys() == expected.keys()
     for key, value in expected.items():
-        assert value.dtype == found[key].dtype and torch.equal(value, found[key]), f"{key} differs"
+        assert value.dtype == state[key].dtype and torch.equal(value, state[key]), f"{key} differs"
     if not (format_name == "pt2" and any(isinstance(part, nn.TransformerEncoderLayer) for part in eager.modules())):
         assert figures == expected_figures, f"{figures} and {expected_figures}"
         return EQUAL
     assert np.allclose(figures, expected_figures, rtol=1e-6, atol=0), f"{figures} and {expected_figures}"
     return FUSED
-
-
-def _under_keys_of(eager: nn.Module, state: Mapping[str, Tensor], format_name: str) -> dict[str, Tensor]:
-    return dict(zip(eager.state_dict(), state.values(), strict=True)) if format_name == _SAME_ORDER else dict(state)
 
 
 def written(case: Case, format_name: str, folder: Path) -> tuple[Path, ArchitectureSpec | None] | str:
@@ -97,14 +91,9 @@ def written(case: Case, format_name: str, folder: Path) -> tuple[Path, Architect
     if format_name == "module":
         torch.save(eager, folder / "m.pt")
         return folder / "m.pt", None
-    if format_name == "layers":
-        document: object = case.layers and {"format": "unifiednn-layers", "seed": 1, "layers": case.layers}
-        reason = case.no_list
-    else:
-        document, reason = dict(case.config), "a config.json can only name networks of the transformers library"
-    if not document:
-        return reason
-    (folder / "m.json").write_text(json.dumps(document))
+    if not case.config:
+        return "a config.json can only name networks of the transformers library"
+    (folder / "m.json").write_text(json.dumps(dict(case.config)))
     return folder / "m.json", None
 
 
@@ -306,7 +295,6 @@ FOOT = """\
 | safetensors | `.safetensors` | the same |
 | pt2 | `.pt2` | any graph of [the allowed operators](OPERATORS.md), from `torch.export.save` |
 | module | `.pt`, `.pth` | a whole network of torch layers, from `torch.save(network, path)` |
-| layers | `.json`, `.safetensors` | a list of torch layers and a few blocks around them |
 | huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |
 
 Other Python packages add formats with an entry point in the group `unifiednn.formats`; the contract is in
@@ -334,21 +322,6 @@ whose newer form torch does not pickle, are refused in the same way.
 Each network is trained on its own data with one loss and one optimizer. A GAN, whose two networks meet in each step,
 reinforcement learning, and networks that train layer by layer are other kinds of job: `unifiednn pack` refuses
 several networks at once, and a network with several optimizers.
-
-A list of layers looks like this; `torch.manual_seed(seed)` precedes the initial weights:
-
-```json
-{"format": "unifiednn-layers", "seed": 0, "layers": [
-  ["Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1}],
-  ["Residual", [["BatchNorm2d", {"num_features": 8}], ["ReLU"]]],
-  ["Flatten"], ["Linear", {"in_features": 512, "out_features": 10}]]}
-```
-
-Layers have the names and arguments of torch. The blocks `Residual` (adds its input to its output; a second list is
-the shortcut, as in a ResNet), `Skip` (concatenates its input and its output by channel) and `Sequential` take a list
-of layers. `LastStep` and `AllSteps` follow an LSTM, GRU or RNN. `Permute` (dims), `Mean` (dim) and `Position`
-(length, size) are for Transformers. A trained network is delivered as one `.safetensors` that contains the list, and
-also as list, weights and a few lines of plain torch that load them.
 """
 
 

@@ -22,19 +22,6 @@ from unifiednn_core.testing.formats import check_format
 LENET = ArchitectureSpec(name="lenet")
 
 
-LAYERS = {
-    "format": "unifiednn-layers",
-    "seed": 3,
-    "layers": [
-        ["Conv2d", {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "padding": 1}],
-        ["Residual", [["BatchNorm2d", {"num_features": 4}], ["ReLU"]]],
-        ["Flatten"],
-        ["Dropout", {"p": 0.2}],
-        ["Linear", {"in_features": 256, "out_features": 3}],
-    ],
-}
-
-
 def architecture_config() -> object:
     (config,) = registry.parameters_of("huggingface")
     return config.default
@@ -47,9 +34,6 @@ def sample(model_format: Format, folder: Path) -> tuple[Path, ArchitectureSpec |
         return kit.exported(folder, "residual"), None
     if model_format.name == "module":
         torch.save(kit.network("cnn"), path)
-        return path, None
-    if model_format.name == "layers":
-        path.write_text(json.dumps(LAYERS))
         return path, None
     if model_format.name == "huggingface":
         path.write_text(json.dumps(architecture_config()))

@@ -42,7 +42,6 @@ from unifiednn_core.spec.run import SubModelSpec
 CPU = torch.device("cpu")
 CASE_OF = {
     "module": "transformer",
-    "layers": "vit",
     "state_dict": "resnet18",
     "safetensors": "lenet",
     "huggingface": "bert",
@@ -139,12 +138,12 @@ def company(known: dict[str, Tenant]) -> tuple[dict[str, Tenant], dict[str, Tena
     return (
         {
             "relu": Tenant(in_memory(in_place), shared.train, shared.test),
-            "relu-too": Tenant(in_memory(in_place), known["layers"].train, known["layers"].test),
+            "relu-too": Tenant(in_memory(in_place), shared.train, shared.test),
             "nan": Tenant(in_memory(noisy), pictures(7), pictures(8), 1e30),
         },
         {
             "noise": Tenant(in_memory(noisy), pictures(9), pictures(10)),
-            "wiper": Tenant(in_memory(Wiper), known["layers"].train, known["layers"].test),
+            "wiper": Tenant(in_memory(Wiper), shared.train, shared.test),
             "words": Tenant(in_memory(words.make), Dataset.of(*words.data(3)), Dataset.of(*words.data(4))),
             "other-words": Tenant(text.definition, text.test, text.train),
         },

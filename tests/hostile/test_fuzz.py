@@ -41,7 +41,6 @@ def seeds(folder: Path) -> None:
     inputs, targets = np.random.default_rng(0).random((9, 2)), np.arange(9) % 3
     torch.save({"inputs": torch.from_numpy(inputs), "targets": torch.from_numpy(targets)}, folder / "data.pt")
     np.savez_compressed(folder / "packed.npz", inputs=inputs, targets=targets)
-    documents.layers(["Residual", [["Linear", {"in_features": 2, "out_features": 2}]]], ["ReLU"])(folder)
     (folder / "config.json").write_text(json.dumps(documents.config()))
     images.images(*images.GOOD)(folder)
     (folder / "data.csv").write_bytes(tables.ROWS)

@@ -1,7 +1,6 @@
 """People who submit one small network each, and what they do in hybrids together."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,10 @@ from torch import Tensor, nn
 
 from tests.integration.forking import ForkingLauncher
 from tests.integration.mishaps import HOLD, go_file, held_file
+from tests.unit.formats import kit
 from tests.waiting import wait_until
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.formats.layer_list import build
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.launchers import LocalLauncher
@@ -52,11 +51,14 @@ class Net:
     data: int = 0
     """Seed of its data set."""
 
+    def network(self) -> nn.Module:
+        into, out = nn.Linear(FEATURES, self.hidden), nn.Linear(self.hidden, CLASSES)
+        return nn.Sequential(nn.Flatten(), into, nn.ReLU(), nn.Dropout(0.3), out)
+
     @property
-    def layers(self) -> list[Any]:
-        into = {"in_features": FEATURES, "out_features": self.hidden}
-        out = {"in_features": self.hidden, "out_features": CLASSES}
-        return [["Flatten"], ["Linear", into], ["ReLU"], ["Dropout", {"p": 0.3}], ["Linear", out]]
+    def file(self) -> bytes:
+        """The file that its owner submits."""
+        return kit.file_of(self.network, self.seed)
 
     @property
     def steps(self) -> int:
@@ -79,7 +81,7 @@ def _alone(seed: int, epochs: int, hidden: int, data: int) -> str:
     torch.set_num_threads(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = build(Net("", hidden=hidden).layers)
+        module = Net("", hidden=hidden).network()
         optimizer, criterion = torch.optim.Adam(module.parameters(), lr=0.01), nn.CrossEntropyLoss()
         given = numbers(data)
         inputs, targets = (torch.from_numpy(given[name]) for name in ("inputs", "targets"))
@@ -147,8 +149,7 @@ class Pool:
 
     def spec(self, person: Actor, net: Net, **changes: Any) -> RunSpec:
         """The spec of one network, its files kept for this person under a name of their own."""
-        document = {"format": "unifiednn-layers", "seed": net.seed, "layers": net.layers}
-        model = self._keep(person, f"{net.name}.json", "model", json.dumps(document).encode())
+        model = self._keep(person, f"{net.name}.pt", "model", net.file)
         where = self.home.root / "data.npz"
         np.savez(where, **numbers(net.data))
         data = self._keep(person, f"{net.name}.npz", "data", where.read_bytes())

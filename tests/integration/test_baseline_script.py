@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.integration.vanilla import train_alone
+from tests.unit.formats.kit import export
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.arms import BaselineFiles, job_of
 from unifiednn_core.compare.job import ScriptJob
@@ -28,7 +29,7 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.spec.run import CheckpointSpec, RunSpec
 from unifiednn_core.store.schema import SubModelRow
 
-FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "layers"}
+FORMATS = {"lenet": "pt2", "resnet": "safetensors", "transformer": "pt2", "words": "pt2"}
 PLATEAU = {"name": "reduce_on_plateau", "args": {"patience": 0, "threshold": 0.9}}
 Document = dict[str, Any]
 Rows = dict[str, list[Document]]
@@ -129,18 +130,12 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
 
 def words(home: Home, **changes: Any) -> RunSpec:
     """A language model over random words: its targets are classes for every word of a text."""
-    layers: list[object] = [
-        ["Embedding", {"num_embeddings": 17, "embedding_dim": 8}],
-        ["Dropout", {"p": 0.3}],
-        ["LSTM", {"input_size": 8, "hidden_size": 16, "batch_first": True}],
-        ["AllSteps"],
-        ["Linear", {"in_features": 16, "out_features": 17}],
-        ["Permute", {"dims": [0, 2, 1]}],
-    ]
     texts = torch.randint(0, 17, (30, 7), generator=torch.Generator().manual_seed(1))
     for name in ("words", "texts"):
         home.file(name).parent.mkdir(parents=True, exist_ok=True)
-    home.file("words").write_text(json.dumps({"format": "unifiednn-layers", "seed": 1, "layers": layers}))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        export(home.file("words"), Words(), texts[:2, :-1])
     torch.save({"inputs": texts[:, :-1].clone(), "targets": texts[:, 1:].clone()}, home.file("texts"))
     part = {
         "name": "words",

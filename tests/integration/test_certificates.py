@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.integration.cli_kit import unifiednn
 from tests.integration.product import Product, Template
+from tests.unit.formats import kit
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import IntakeFailed
 from unifiednn_core.base.failpoints import Fault
@@ -179,12 +180,11 @@ def test_load_py_of_a_download_names_the_class_of_a_picture_as_the_hybrid_does(h
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(pixels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
                 file.write(path, path.relative_to(tmp_path / which))
-    layers = [["Flatten"], ["Linear", {"in_features": 192, "out_features": 3}]]
-    (tmp_path / "net.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
+    torch.save(kit.linear(192, 3), tmp_path / "net.pt")
     hyperparameters = {"epochs": 1, "batch_size": 8, "learning_rate": 0.1}
     net = {
         "name": "net",
-        "model": "net.json",
+        "model": "net.pt",
         "train_data": "train.zip",
         "test_data": "test.zip",
         "scale": 1 / 255,

@@ -1,10 +1,10 @@
 """Through the whole product: a data set of twice the limit of memory trains, within the limit, with the same bits."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tests.waiting import wait_until
 from unifiednn_core.data.conversion import write_rows
@@ -34,15 +34,10 @@ def written(path: Path, samples: int) -> str:
 
 @pytest.mark.long
 def test_a_data_set_of_twice_the_limit_has_the_bits_of_the_resident_one(service: Service, tmp_path: Path) -> None:
-    layers = [
-        ["Linear", {"in_features": NUMBERS, "out_features": 16}],
-        ["ReLU"],
-        ["Linear", {"in_features": 16, "out_features": CLASSES}],
-    ]
-    (tmp_path / "net.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
+    torch.save(nn.Sequential(nn.Linear(NUMBERS, 16), nn.ReLU(), nn.Linear(16, CLASSES)), tmp_path / "net.pt")
     part = {
         "name": "one",
-        "model": str(tmp_path / "net.json"),
+        "model": str(tmp_path / "net.pt"),
         "train_data": written(tmp_path / "train", SAMPLES),
         "test_data": written(tmp_path / "test", 500),
         "hyperparameters": {"batch_size": 4096},

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sample_models.build import SAMPLES, initial_module
-from tests.contract.format_networks import BERT, conv, norm, resnet_layers, transformer
+from tests.contract.format_networks import BERT, transformer
 from tests.integration.vanilla_loop import train as train_by_plain_loop
 from tests.unit.formats.kit import export
 from unifiednn_core.data.datasets import Dataset
@@ -74,48 +74,6 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, Any]] = {
         "seed": 9,
     },
 }
-LENET_LAYERS: list[Any] = [
-    conv(in_channels=1, out_channels=6, kernel_size=5, padding=2),
-    norm(6),
-    ["ReLU"],
-    ["MaxPool2d", {"kernel_size": 2}],
-    conv(in_channels=6, out_channels=16, kernel_size=5, padding=2),
-    norm(16),
-    ["ReLU"],
-    ["MaxPool2d", {"kernel_size": 2}],
-    ["Flatten"],
-    ["Linear", {"in_features": 64, "out_features": 120}],
-    ["ReLU"],
-    ["Linear", {"in_features": 120, "out_features": 84}],
-    ["ReLU"],
-    ["Linear", {"in_features": 84, "out_features": 10}],
-]
-RESNET_LAYERS: list[Any] = [
-    conv(in_channels=1, out_channels=16, kernel_size=3, padding=1, bias=False),
-    *resnet_layers((1, 1, 1, 1), 16, 10)[1:],
-]
-_ENCODER_LAYER = [
-    "TransformerEncoderLayer",
-    {
-        "d_model": 64,
-        "nhead": 4,
-        "dim_feedforward": 256,
-        "activation": "gelu",
-        "batch_first": True,
-        "norm_first": True,
-    },
-]
-ROWS_LAYERS: list[Any] = [
-    ["Flatten", {"start_dim": 1, "end_dim": 2}],
-    ["Linear", {"in_features": 8, "out_features": 64}],
-    ["Position", {"length": 8, "size": 64}],
-    ["Dropout", {"p": 0.1}],
-    *[_ENCODER_LAYER] * 3,
-    ["LayerNorm", {"normalized_shape": 64}],
-    ["Mean", {"dim": 1}],
-    ["Linear", {"in_features": 64, "out_features": 10}],
-]
-LAYERS = {"lenet": LENET_LAYERS, "resnet": RESNET_LAYERS, "transformer": ROWS_LAYERS}
 
 
 @dataclass(frozen=True)
@@ -155,7 +113,7 @@ def rows() -> list[Row]:
     found = []
     for sample in SAMPLES:
         found += [Row(sample, "safetensors", hyper) for hyper in HYPERPARAMETERS]
-        found += [Row(sample, name, "adam") for name in ("state_dict", "pt2", "layers")]
+        found += [Row(sample, name, "adam") for name in ("state_dict", "pt2")]
     found += [Row("lenet", "module", "adam"), Row("encoder", "module", "adam")]
     return [*found, Row("bert", "huggingface", "adam")]
 
@@ -174,9 +132,7 @@ def data(digits: bool, seed: int, samples: int) -> Dataset:
 def read(network: str, format_name: str, folder: Path) -> Definition:
     """Write the network to a file of the format, and read it."""
     path, architecture = folder / f"{network}.{format_name}", None
-    if format_name == "layers":
-        path.write_text(json.dumps({"format": "unifiednn-layers", "seed": 5, "layers": LAYERS[network]}))
-    elif format_name == "huggingface":
+    if format_name == "huggingface":
         path = path.with_suffix(".json")
         path.write_text(json.dumps(BERT))
     elif format_name == "module":

@@ -1,12 +1,12 @@
 """Three people of two teams, and the operator who arranges their networks: who meets in one process, and when."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from tests.unit.formats import kit
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
@@ -20,7 +20,6 @@ from unifiednn_core.spec.sharing import SharingRule
 
 TEAMS = {"alice": "red", "bob": "red", "carol": "blue"}
 OTTO = Actor(id="otto", name="Otto", role=Role.OPERATOR)
-LAYERS = [["Flatten"], ["Linear", {"in_features": 16, "out_features": 3}]]
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def waiting(home: Home) -> Iterator[Service]:
 
 
 def model(seed: int) -> bytes:
-    return json.dumps({"format": "unifiednn-layers", "seed": seed, "layers": LAYERS}).encode()
+    return kit.file_of(lambda: kit.linear(16, 3), seed)
 
 
 def keep(service: Service, filename: str, kind: str, content: bytes) -> None:

@@ -1,6 +1,5 @@
 """Networks that train as independent parts on synthetic intermediate labels, and are joined."""
 
-import json
 import os
 import signal
 import zipfile
@@ -14,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec, vanilla
+from tests.unit.formats import kit
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
@@ -23,6 +23,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.partition import part_of, stored_outputs
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.formats.module import PickledModule
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.service.facade import Service
@@ -110,21 +111,14 @@ def test_targets_that_are_no_class_numbers_are_refused() -> None:
             part_of(left, definition(NETWORK), Dataset.of(dataset().first, targets))
 
 
-LAYERS: list[list[Any]] = [
-    ["Flatten"],
-    ["Linear", {"in_features": 36, "out_features": 16}],
-    ["ReLU"],
-    ["Linear", {"in_features": 16, "out_features": 16}],
-    ["BatchNorm1d", {"num_features": 16}],
-    ["ReLU"],
-    ["Linear", {"in_features": 16, "out_features": 8}],
-]
+def network() -> nn.Module:
+    first, second, head = nn.Linear(36, 16), nn.Linear(16, 16), nn.Linear(16, 8)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.BatchNorm1d(16), nn.ReLU(), head)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    document = {"format": "unifiednn-layers", "seed": 0, "layers": LAYERS}
-    (tmp_path / "mlp.json").write_text(json.dumps(document))
+    (tmp_path / "mlp.pt").write_bytes(kit.file_of(network))
     for name, seed in (("train", 0), ("test", 1)):
         data = dataset(64, seed)
         torch.save({"inputs": data.first, "targets": data.targets}, tmp_path / f"{name}.pt")
@@ -133,7 +127,7 @@ def folder(tmp_path: Path) -> Path:
 
 def asked(name: str, **more: Any) -> dict[str, Any]:
     hyper = {"epochs": 2, "batch_size": 16, "learning_rate": 0.05, "seed": 1}
-    files = {"model": "mlp.json", "train_data": "train.pt", "test_data": "test.pt"}
+    files = {"model": "mlp.pt", "train_data": "train.pt", "test_data": "test.pt"}
     return {"name": name, **files, "hyperparameters": hyper, **more}
 
 
@@ -150,13 +144,13 @@ def test_the_owner_downloads_the_joined_network(folder: Path, service: Service) 
     models = service.home.run(run_id) / "models"
     for name in ("one", "two"):
         parts = [load_file(models / f"{name}-{place}.safetensors") for place in (1, 2)]
-        whole = load_file(models / f"{name}.safetensors")
+        whole = PickledModule().read_state_dict(models / f"{name}.pt")
         assert parts[0].keys() | parts[1].keys() == whole.keys() and not parts[0].keys() & parts[1].keys()
         same = all(torch.equal((parts[0] | parts[1])[key], one) for key, one in whole.items())
         assert same == (name == "one"), "recovery changes weights; without it they are those of the parts"
         assert document["submodels"][name]["test_accuracy"] is not None
         with zipfile.ZipFile(models / f"{name}.zip") as archive:
-            assert {f"{name}.safetensors", f"{name}.json", "layer_list.py", "load.py"} <= set(archive.namelist())
+            assert {f"{name}.pt", "weights.safetensors", "load.py"} <= set(archive.namelist())
     figures = document["submodels"]
     assert (figures["one"]["steps"], figures["two"]["steps"]) == (0, 4)
 

@@ -9,7 +9,6 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from unifiednn_core.formats import layer_list
 from unifiednn_core.formats.architectures import huggingface
 from unifiednn_core.formats.architectures.transformer import SelfAttention
 from unifiednn_core.formats.contracts.general import bind
@@ -19,9 +18,9 @@ from unifiednn_core.formats.torch_layers import LAYERS
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
 _ATTENTION = (nn.MultiheadAttention, SelfAttention)
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder, *layer_list.NESTED.values())
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder)
 _PROJECTION = nn.modules.linear.NonDynamicallyQuantizableLinear  # a Linear by another name, in attention
-_QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, *layer_list.BLOCKS.values(), _PROJECTION}) - {
+_QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, _PROJECTION}) - {
     *_DROPOUTS,
     *_RECURRENT,
     *_ATTENTION,

@@ -250,7 +250,7 @@ def _of_text(head: bytes) -> Said | None:
         return Said("Encoding", message, _in_utf_8("UTF-16"))
     if head[:64].lstrip().startswith((b"{", b"[")):
         message = "The JSON describes no network, or it is damaged, nested too deep or not UTF-8."
-        remedy = 'A list of layers has {"format": "unifiednn-layers", "layers": [...]}, a config.json "model_type".'
+        remedy = 'A config.json of transformers has "model_type".'
         return Said("JSON", message, remedy)
     if _UNWRITTEN.search(head):
         return None

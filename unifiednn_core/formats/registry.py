@@ -15,12 +15,11 @@ from unifiednn_core.formats import kinds
 from unifiednn_core.formats.base import Format
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.huggingface import HuggingFace
-from unifiednn_core.formats.layers import LayerList
 from unifiednn_core.formats.module import PickledModule
 from unifiednn_core.formats.state_dict import SAFETENSORS, STATE_DICT
 from unifiednn_core.formats.tensor_files import bad_file
 
-FORMATS: tuple[Format, ...] = (STATE_DICT, SAFETENSORS, ExportedFormat(), PickledModule(), LayerList(), HuggingFace())
+FORMATS: tuple[Format, ...] = (STATE_DICT, SAFETENSORS, ExportedFormat(), PickledModule(), HuggingFace())
 """The formats of this package."""
 ENTRY_POINTS = "unifiednn.formats"
 _REGISTERED: dict[str, Format] = {}

@@ -28,7 +28,7 @@ ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d CircularPad2d C
 """
 LAYERS: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in _NAMES.split()}
 
-# A description names no devices and no given weights; the last two are old names.
+# A file names no devices and no given weights; the last two are old names.
 _NOT_FOR_FILES = frozenset({"self", "device", "dtype", "_weight", "_freeze", "min_value", "max_value"})
 _ATTENTION = {
     "embed_dim": int,
@@ -55,7 +55,6 @@ _DECLARED_HERE: dict[str, dict[str, type]] = {
     "LSTM": _RECURRENT | {"proj_size": int},
     "GRU": _RECURRENT,
     "RNN": _RECURRENT | {"nonlinearity": str},
-    "Permute": {"dims": list},
 }
 _REPEATED = frozenset({"num_layers"})
 MOST_REPEATED = 200
@@ -66,7 +65,6 @@ _SHOWN: dict[object, str] = {
     int: "a whole number",
     float: "a number",
     str: "a word",
-    list: "a list of numbers",
 }
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 

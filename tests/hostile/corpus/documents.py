@@ -1,4 +1,4 @@
-"""JSON that describes networks: layer lists and Hugging Face configs that ask for more than a network."""
+"""JSON that describes networks: Hugging Face configs that ask for more than a network."""
 
 import json
 import struct
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 Maker = Callable[[Path], Path]
-LAYERS = "unifiednn-layers"
 
 
 def _document(content: Any, name: str = "net.json") -> Maker:
@@ -16,15 +15,6 @@ def _document(content: Any, name: str = "net.json") -> Maker:
         return folder / name
 
     return make
-
-
-def layers(*entries: Any, **more: Any) -> Maker:
-    """A list of layers."""
-    return _document({"format": LAYERS, "seed": 0, "layers": list(entries), **more})
-
-
-def _text_layers(entries: str, more: str = "") -> Maker:
-    return _document(f'{{"format": "{LAYERS}", {more} "layers": [{entries}]}}'.encode())
 
 
 def config(**more: Any) -> dict[str, Any]:
@@ -61,65 +51,23 @@ def _inside_weights(key: str, document: Any) -> Maker:
     return make
 
 
-def _linear(inputs: Any, outputs: Any = 2, **more: Any) -> list[Any]:
-    return ["Linear", {"in_features": inputs, "out_features": outputs, **more}]
-
-
-def _nested(depth: int) -> Any:
-    entries: Any = ["ReLU"]
-    for _ in range(depth):
-        entries = ["Sequential", [entries]]
-    return entries
-
-
-SMALL = '["Linear", {"in_features": 2, "out_features": 2}]'
 MAKERS: dict[str, Maker] = {
-    "unknown layer": layers(["os.system", {"command": "true"}]),
-    "private layer": layers(["Module", {}]),
-    "dunder layer": layers(["__builtins__", {}]),
-    "layer by path": layers(["modules.linear.Linear", {"in_features": 2, "out_features": 2}]),
-    "function for a layer": layers(["functional", {}]),
-    "unknown argument": layers(_linear(2, device="cuda")),
-    "type of numbers": layers(_linear(2, dtype="torch.float64")),
-    "weights as an argument": layers(["Embedding", {"num_embeddings": 2, "embedding_dim": 2, "_weight": [1]}]),
-    "giant layer": layers(_linear(10**6, 10**6)),
-    "layer of 10^9 by 10^9": layers(_linear(10**9, 10**9)),
-    "giant embedding": layers(["Embedding", {"num_embeddings": 2**31 - 1, "embedding_dim": 2**31 - 1}]),
-    "giant LSTM": layers(["LSTM", {"input_size": 4, "hidden_size": 4, "num_layers": 10**6}]),
-    "many giant layers": layers(*[_linear(60_000, 60_000)] * 1_000),
-    "giant position": layers(["Position", {"length": 2**30, "size": 2**30}]),
-    "giant kernel": layers(["Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 10**6}]),
-    "giant number": _text_layers('["Linear", {"in_features": 1e999, "out_features": 2}]'),
-    "number of 5000 digits": _text_layers(f'["Linear", {{"in_features": {"9" * 5000}, "out_features": 2}}]'),
-    "number that is none": _text_layers('["Dropout", {"p": NaN}]'),
-    "negative layer": layers(_linear(-1)),
-    "true for a number": layers(_linear(True)),
-    "path for padding": layers(
-        ["Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 1, "padding_mode": "/etc/passwd"}]
-    ),
-    "activation by name": layers(["TransformerEncoderLayer", {"d_model": 4, "nhead": 2, "activation": "os.system"}]),
-    "dimension that is none": layers(["Permute", {"dims": ["x"]}]),
-    "endless layers": layers(*[["ReLU"]] * 100_000),
-    "deep layers": layers(_nested(300)),
-    "deep within Python": _text_layers("[" * 5_000 + "]" * 5_000),
-    "no layers": layers(),
-    "layers of text": _document({"format": LAYERS, "layers": "Linear"}),
-    "two lists": _text_layers(SMALL, f'"layers": [{SMALL}], "layers2": 1,'),
-    "the second list counts": _document(
-        f'{{"format": "{LAYERS}", "layers": [{SMALL}], "layers": [["Evil"]]}}'.encode()
-    ),
-    "half a character": _text_layers(r'["\ud800", {}]'),
-    "letters that look alike": layers(["Lin\u0435ar", {"in_features": 2, "out_features": 2}]),
-    "text that turns round": layers(["\u202eraeniL\x1b]0;title\x07", {}]),
-    "NUL": layers(["Linear\0", {}]),
-    "seed without end": layers(_linear(2), seed=2**70),
-    "more entries": layers(_linear(2), __reduce__="os.system"),
-    "bad bytes": _document(b'{"format": "unifiednn-layers", "layers": [["\xff\xfe"]]}'),
+    "number of 5000 digits": _document(f'{{"model_type": "bert", "hidden_size": {"9" * 5000}}}'.encode()),
+    "number that is none": _document(b'{"model_type": "bert", "hidden_size": NaN}'),
+    "giant number": _document(b'{"model_type": "bert", "hidden_size": 1e999}'),
+    "true for a number": _bert(num_hidden_layers=True),
+    "deep within Python": _document(b'{"model_type": "bert", "id2label": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"),
+    "the second type counts": _document(b'{"model_type": "bert", "model_type": "evil"}'),
+    "half a character": _document(rb'{"model_type": "\ud800"}'),
+    "letters that look alike": _bert(model_type="b\u0435rt"),
+    "text that turns round": _bert(model_type="\u202etreb\x1b]0;title\x07"),
+    "NUL": _bert(model_type="bert\0"),
+    "bad bytes": _document(b'{"model_type": "\xff\xfe"}'),
     "nested without end": _document(b"[" * 100_000 + b"]" * 100_000),
     "objects without end": _document(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
-    "a list within weights": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [["Evil"]]}),
-    "half a character within weights": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [["\ud800"]]}),
-    "weights of another network": _inside_weights("unifiednn.layers", {"format": LAYERS, "layers": [_linear(3)]}),
+    "a configuration within weights": _inside_weights("unifiednn.huggingface", {"model_type": "evil"}),
+    "half a character within weights": _inside_weights("unifiednn.huggingface", {"model_type": "\ud800"}),
+    "weights of another network": _inside_weights("unifiednn.huggingface", config()),
     "remote code": _bert(auto_map={"AutoModel": "evil--repo/modeling.Evil"}, trust_remote_code=True),
     "unknown model type": _bert(model_type="evil"),
     "model type of a list": _bert(model_type=["bert"]),

@@ -1,4 +1,4 @@
-"""Fuzzes what a graph or a list of layers may call, and prints the figures.
+"""Fuzzes what a graph or a pickled network may call, and prints the figures.
 
 `python -m tests.hostile.operators --cases 40` runs 40 cases of each operator, layer and criterion, and programs of
 random operators; `--operator NAME --case N` repeats one (`--operator program` a program). `--known leaks` and `--known

@@ -14,13 +14,11 @@ from torch.utils import _pytree as pytree
 
 from tests.hostile.operators.values import Call, c, f, i
 from unifiednn_core.engine.optimizers import build_criterion
-from unifiednn_core.formats.layer_list import BLOCKS
 from unifiednn_core.formats.torch_layers import LAYERS, construct, parameters
 from unifiednn_core.spec.choices import CRITERIA
 from unifiednn_core.spec.run import Hyperparameters
 
 LAYER, CRITERION = "layer.", "criterion."
-KINDS: dict[str, type[nn.Module]] = {**LAYERS, **BLOCKS}
 Own = Callable[[Tensor], Tensor]
 """Moves a tensor into the arena."""
 _PLAIN = (
@@ -39,7 +37,7 @@ def run(target: str, own: Own, inputs: tuple[Any, ...], arguments: dict[str, Any
         given = {"criterion": name, "criterion_args": arguments, "epochs": 1, "batch_size": 1, "learning_rate": 0.1}
         return [build_criterion(Hyperparameters.model_validate(given))(*inputs)], []
     name = target.removeprefix(LAYER)
-    module = construct(KINDS[name], arguments, name)
+    module = construct(LAYERS[name], arguments, name)
     for part in module.modules():
         for key, parameter in part._parameters.items():
             part._parameters[key] = None if parameter is None else nn.Parameter(own(parameter.detach()))
@@ -54,7 +52,7 @@ def run(target: str, own: Own, inputs: tuple[Any, ...], arguments: dict[str, Any
 def optional(target: str) -> list[tuple[str, str]]:
     """Arguments of the constructor with their types."""
     if target.startswith(LAYER):
-        known = parameters(KINDS[target.removeprefix(LAYER)])
+        known = parameters(LAYERS[target.removeprefix(LAYER)])
         return [(name, kind.__name__ if isinstance(kind, type) else "object") for name, kind in known.items()]
     return [(one.name, one.kind) for one in CRITERIA[target.removeprefix(CRITERION)].arguments]
 
@@ -97,11 +95,6 @@ def _sequences() -> dict[str, list[Call]]:
         "TransformerEncoderLayer": [c(x, **layer), c(x, **layer, norm_first=True, activation="gelu")],
         "Embedding": [c(words, **table), c(words, **table, padding_idx=1, max_norm=0.5, scale_grad_by_freq=True)],
         "EmbeddingBag": [c(words, **table, mode=mode) for mode in ("mean", "sum", "max")],
-        "LastStep": [c(x)],
-        "Permute": [c(x, dims=[0, 2, 1])],
-        "Mean": [c(x, dim=1)],
-        "AllSteps": [c([x, x])],
-        "Position": [c(x, length=5, size=8)],
     }
 
 

@@ -91,6 +91,19 @@ def network(name: str, seed: int = 0) -> nn.Module:
         return NETWORKS[name][0]().train()
 
 
+def file_of(make: Callable[[], nn.Module], seed: int = 0) -> bytes:
+    """A file of a whole network of torch's own layers, whose weights are drawn after this seed."""
+    content = io.BytesIO()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.save(make(), content)
+    return content.getvalue()
+
+
+def linear(inputs: int, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))
+
+
 def batch(name: str, samples: int, seed: int = 1) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

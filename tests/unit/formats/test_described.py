@@ -1,4 +1,4 @@
-"""Networks that a JSON document describes: lists of layers, and configurations of transformers."""
+"""Networks that a JSON document describes: configurations of transformers."""
 
 import json
 import sys
@@ -11,13 +11,10 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.architectures import registry as architectures
-from unifiednn_core.formats.base import Format
 from unifiednn_core.formats.huggingface import HuggingFace
-from unifiednn_core.formats.layers import MAX_DEPTH, LayerList
 from unifiednn_core.formats.registry import sniff, unknown
 from unifiednn_core.spec.run import ArchitectureSpec
 
-LINEAR = ["Linear", {"in_features": 4, "out_features": 3}]
 SMALL = {
     "vocab_size": 50,
     "hidden_size": 16,
@@ -68,10 +65,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def listed(layers: Any, **more: Any) -> dict[str, Any]:
-    return {"format": "unifiednn-layers", "seed": 0, "layers": layers, **more}
-
-
 def stored(document: Any, folder: Path) -> Path:
     (folder / "m.json").write_text(json.dumps(document))
     return folder / "m.json"
@@ -79,77 +72,6 @@ def stored(document: Any, folder: Path) -> Path:
 
 def config(name: str) -> dict[str, Any]:
     return {"model_type": name, **CONFIGS[name]}
-
-
-def test_initial_weights_are_those_of_torch_after_the_seed(tmp_path: Path) -> None:
-    built = LayerList().read(stored(listed([LINEAR, ["ReLU"]], seed=7), tmp_path), None).build()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        expected = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-    assert all(torch.equal(value, expected.state_dict()[key]) for key, value in built.state_dict().items())
-
-
-def test_layers_on_a_shortcut_are_added_to_those_inside(tmp_path: Path) -> None:
-    document = listed([["Residual", [LINEAR, ["ReLU"]], [LINEAR]]])
-    built = LayerList().read(stored(document, tmp_path), None).build()
-    inputs = torch.rand(2, 4)
-    inside, beside = (nn.Linear(4, 3) for _ in range(2))
-    for layer, name in ((inside, "0.0"), (beside, "0.shortcut.0")):
-        layer.load_state_dict({key: built.state_dict()[f"{name}.{key}"] for key in ("weight", "bias")})
-    assert torch.equal(built(inputs), beside(inputs) + inside(inputs).relu())
-
-
-def nested(levels: int) -> list[Any]:
-    layers: list[Any] = [LINEAR]
-    for _ in range(levels):
-        layers = [["Sequential", layers]]
-    return layers
-
-
-LISTS: list[tuple[dict[str, Any], str, str]] = [
-    (listed([]), "layers", "list of layers is missing"),
-    (listed({"a": 1}), "layers", "list of layers is missing"),
-    (listed([LINEAR, "ReLU"]), "layers[1]", "name and its arguments"),
-    (listed([["load", {}]]), "layers[0]", "Unknown layer 'load'"),
-    (listed([["Module"]]), "layers[0]", "Unknown layer 'Module'"),
-    (listed([["__class__"]]), "layers[0]", "Unknown layer"),
-    (listed([["Residual", [LINEAR, ["Conv9d"]]]]), "layers[0].Residual[1]", "Conv9d"),
-    (listed([["Residual", [LINEAR], [["Conv9d"]]]]), "layers[0].shortcut[0]", "Conv9d"),
-    (listed([["Residual", [LINEAR], "none"]]), "layers[0].shortcut", "list of layers is missing"),
-    (listed([["Skip", [LINEAR], [LINEAR]]]), "layers[0]", "too many parts"),
-    (listed([["Linear", {"in_features": 4}]]), "layers[0]", "out_features"),
-    (
-        listed([["Linear", {"in_features": 4, "out_features": 3, "device": "cuda"}]]),
-        "layers[0]",
-        "no argument 'device'",
-    ),
-    (listed([["Linear", {"in_features": 2**40, "out_features": 3}]]), "layers[0]", "does not take"),
-    (listed([["Linear", {"in_features": 1.5, "out_features": 3}]]), "layers[0]", "does not take"),
-    (listed([["ReLU", {"inplace": 1}]]), "layers[0]", "does not take"),
-    (listed([["LSTM", {"input_size": 3, "hidden_size": 4, "num_layers": 10**6}]]), "layers[0]", "num_layers"),
-    (listed([["Linear", {"in_features": 2**30, "out_features": 2**30}]]), "m.json", "MiB of weights"),
-    (listed([["Position", {"length": 2**30, "size": 2**30}]]), "m.json", "MiB of weights"),
-    (listed([["Permute", {"dims": "abc"}]]), "layers[0]", "does not take dims"),
-    (listed(nested(MAX_DEPTH + 1)), "layers[0]" + ".Sequential[0]" * MAX_DEPTH + ".Sequential", "nested deeper"),
-    (listed([LINEAR], seed=-1), "seed", "not a whole number"),
-    (listed([LINEAR], seed=2**64), "seed", "not a whole number"),
-    (listed([LINEAR], code="import os"), "code", "no entry 'code'"),
-]
-
-
-@pytest.mark.parametrize(("document", "field", "words"), LISTS)
-def test_a_list_that_is_wrong_is_a_finding_at_its_place(
-    document: dict[str, Any], field: str, words: str, tmp_path: Path
-) -> None:
-    with pytest.raises(BadInput, match=words) as caught:
-        LayerList().read(stored(document, tmp_path), None)
-    assert caught.value.findings[0].field == field
-
-
-def test_every_wrong_layer_has_its_own_finding(tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as caught:
-        LayerList().read(stored(listed([["A"], LINEAR, ["B"]]), tmp_path), None)
-    assert [finding.field for finding in caught.value.findings] == ["layers[0]", "layers[2]"]
 
 
 def inputs_of(name: str) -> Tensor:
@@ -218,11 +140,9 @@ def test_without_transformers_the_finding_says_what_to_install(tmp_path: Path, m
         architectures.build("huggingface", {})
 
 
-@pytest.mark.parametrize(("known", "document"), [(LayerList(), listed([LINEAR])), (HuggingFace(), config("bert"))])
-def test_a_description_apart_from_its_weights_is_refused_with_the_file_to_take(
-    known: Format, document: dict[str, Any], tmp_path: Path
-) -> None:
-    definition = known.read(stored(document, tmp_path), None)
+def test_a_description_apart_from_its_weights_is_refused_with_the_file_to_take(tmp_path: Path) -> None:
+    known = HuggingFace()
+    definition = known.read(stored(config("bert"), tmp_path), None)
     (tmp_path / "out").mkdir()
     delivery = known.write(definition, definition.build().state_dict(), tmp_path / "out", "trained")
     alone = next(path for path in delivery.files if path.suffix == ".json")
@@ -230,12 +150,9 @@ def test_a_description_apart_from_its_weights_is_refused_with_the_file_to_take(
     assert "safetensors" in unknown(alone).findings[0].remedy
 
 
-@pytest.mark.parametrize(("known", "document"), [(LayerList(), listed([LINEAR])), (HuggingFace(), config("bert"))])
-def test_an_architecture_beside_a_description_is_a_finding(
-    known: Format, document: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_architecture_beside_a_description_is_a_finding(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
-        known.read(stored(document, tmp_path), ArchitectureSpec(name="lenet"))
+        HuggingFace().read(stored(config("bert"), tmp_path), ArchitectureSpec(name="lenet"))
     assert caught.value.findings[0].field == "architecture"
 
 

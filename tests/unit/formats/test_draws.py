@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 
 from tests.contract.format_networks import CASES
 from tests.hostile.operators import layers
-from tests.hostile.operators.layers import KINDS, LAYER, layer_seeds
+from tests.hostile.operators.layers import LAYER, layer_seeds
 from tests.hostile.operators.seeds import seeds
 from tests.hostile.operators.values import Call, contents, mapped
 from tests.unit.formats import kit
@@ -78,9 +78,9 @@ RECURRENT = {"dropout": 0.4, "num_layers": 2}
 def test_a_layer_draws_if_and_only_if_it_says_so(name: str) -> None:
     for call in layer_seeds()[LAYER + name]:
         for changes in ({}, {"p": 0.0}, {"p": 1.0}, {"dropout": 0.0}, {"dropout": 0.4}, RECURRENT):
-            if changes.keys() - layers.parameters(KINDS[name]).keys() or (changes and "norm_type" in call.kwargs):
+            if changes.keys() - layers.parameters(LAYERS[name]).keys() or (changes and "norm_type" in call.kwargs):
                 continue
-            layer = construct(KINDS[name], {**call.kwargs, **changes}, name)
+            layer = construct(LAYERS[name], {**call.kwargs, **changes}, name)
             assert draws(layer) == moves(lambda: layer(*made(call.args))), (call, changes)  # noqa: B023
 
 

@@ -103,7 +103,7 @@ def test_a_format_that_fails_to_recognise_a_file_stops_no_other(
 def test_an_unknown_name_and_an_unknown_file_are_answered_with_all_formats(installed: Path) -> None:
     with pytest.raises(BadInput) as caught:
         registry.format_named("onnx")
-    assert caught.value.findings[0].remedy.endswith("layers, huggingface, toy.")
+    assert caught.value.findings[0].remedy.endswith("module, huggingface, toy.")
     foreign = installed.with_name("foreign")
     foreign.write_bytes(b"\0\1\2")
     assert ".toy" in registry.unknown(foreign).findings[0].remedy

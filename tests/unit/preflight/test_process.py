@@ -1,6 +1,5 @@
 """The intake process as its callers see it."""
 
-import json
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from torch import nn
 
 from tests.unit.formats import kit
 from tests.waiting import wait_until
@@ -145,11 +145,10 @@ def test_the_callers_side_needs_no_torch() -> None:
 
 def test_a_network_that_asks_for_more_memory_than_there_is_is_told_so(folder: Path, home: Home) -> None:
     """Of the layers each is small; what they make of one image takes 6 TiB."""
-    pool = ["AdaptiveAvgPool2d", {"output_size": [10**6, 10**6]}]
-    layers = [["Conv2d", {"in_channels": kit.IMAGES[0], "out_channels": 1, "kernel_size": 1}], pool, ["Flatten"]]
-    (folder / "wide.json").write_text(json.dumps({"format": "unifiednn-layers", "seed": 0, "layers": layers}))
+    pool = nn.AdaptiveAvgPool2d((10**6, 10**6))
+    torch.save(nn.Sequential(nn.Conv2d(kit.IMAGES[0], 1, 1), pool, nn.Flatten()), folder / "wide.pt")
     [error] = [
-        found for found in client.check(spec(model="wide.json"), folder, home).findings if found.severity == "error"
+        found for found in client.check(spec(model="wide.pt"), folder, home).findings if found.severity == "error"
     ]
     assert error.field == "submodels.one.model"
     assert "more memory than this machine has free" in error.message and "smaller batches" in error.remedy
