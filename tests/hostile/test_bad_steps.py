@@ -13,9 +13,9 @@ from tests.integration import kit
 from tests.integration.kit import CPU, Session, submodel_spec
 from tests.integration.three import NAMES, THREE, alone
 from unifiednn_core.engine.events import ProcessChanged
-from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.stepping import Stepper
+from unifiednn_core.runtime.worker import OperatorTrace
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.lifecycle import Event
 

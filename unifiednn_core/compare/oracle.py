@@ -12,7 +12,7 @@ from pathlib import Path
 from unifiednn_core.base.errors import IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.kept import kept
+from unifiednn_core.preflight.kept_check import kept
 from unifiednn_core.preflight.report import OracleJob, OracleReport
 from unifiednn_core.spec.run import PREPARED, RunSpec, SubModelSpec
 

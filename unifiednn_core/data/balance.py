@@ -1,12 +1,17 @@
 """What samplers and class weights need to know of a data set: how many samples each class has, and how long each is."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+from unifiednn_core.data.datasets import DataSource, in_blocks, targets_in_blocks
+from unifiednn_core.spec.run import Hyperparameters
 
 MOST_WEIGHTED = 2**24
 """Most samples that `torch.multinomial` draws from."""
+DataOrder = Callable[[Generator], Tensor]
+"""Draws the samples of one epoch on the CPU, int64 [samples]; batches are consecutive slices."""
 
 
 def class_weights(targets: Iterable[Tensor], ignored: int | None) -> list[float]:
@@ -62,3 +67,23 @@ def lengths(blocks: Iterable[Tensor], pad: int) -> Tensor:
         return ((rows != pad) * torch.arange(1, rows.shape[1] + 1, device=rows.device)).amax(1).cpu()
 
     return torch.cat([of(rows) for rows in blocks])
+
+
+def data_order(hyperparameters: Hyperparameters, data: DataSource) -> DataOrder:
+    """Make the order of a training set. Raises `ValueError` for data that the sampler does not take."""
+    asked, samples = hyperparameters.sampler, data.samples
+    if asked is None:
+        return lambda generator: torch.randperm(samples, generator=generator)
+    if asked.name == "balanced":
+        if (targets := targets_in_blocks(data)) is None:
+            raise ValueError("there are no targets")
+        weights = sample_weights(targets)
+        return lambda generator: torch.multinomial(weights, samples, replacement=True, generator=generator)
+    sizes = lengths(in_blocks(data, asked.input or next(iter(data.inputs))), asked.pad)
+    window = asked.window * hyperparameters.batch_size
+
+    def by_length(generator: Generator) -> Tensor:
+        windows = torch.split(torch.randperm(samples, generator=generator), window)
+        return torch.cat([part[sizes[part].argsort(stable=True)] for part in windows])
+
+    return by_length

@@ -1,14 +1,47 @@
 """Who may step beside the policy's choice in this engine, by the rules of `scheduling.company`."""
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from torch import Tensor, nn
 
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import TurnMeter
-from unifiednn_core.engine.peaks import Peak
 from unifiednn_core.engine.roster import Roster
 from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, climbing, obstacle
 from unifiednn_core.scheduling.peaks import Fall
+
+
+class Peak:
+    """The right to climb; one lane has it at a time, for a step or until backward is past the peak."""
+
+    def __init__(self) -> None:
+        self._right = threading.Lock()
+
+    @contextmanager
+    def climb(self, module: nn.Module, until: str | None) -> Iterator[None]:
+        """Surround a step. It waits for the right, and gives it back where the parameter `until` has its gradient.
+
+        With None, or if that parameter gets no gradient, it keeps the right to the end. Bits stay the same.
+        """
+        mine = threading.Lock()  # for whoever gives the right back first
+        hook = None
+
+        def give_back(_: Tensor | None = None) -> None:
+            if mine.acquire(blocking=False):
+                self._right.release()
+
+        self._right.acquire()
+        try:
+            if until is not None:
+                parameter = module.get_parameter(until)
+                hook = parameter.register_post_accumulate_grad_hook(give_back)  # type: ignore[no-untyped-call]
+            yield
+        finally:
+            if hook is not None:
+                hook.remove()
+            give_back()
 
 
 class Company:

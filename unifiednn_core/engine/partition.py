@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset, DataSource
-from unifiednn_core.engine.binding import training_step
-from unifiednn_core.engine.coded_step import STORED
+from unifiednn_core.engine.binding import STORED, training_step
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.cut import cut, joined, segments
 from unifiednn_core.spec.run import SubModelSpec

@@ -42,6 +42,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Diverged
+from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.datasets import targets_in_blocks
 from unifiednn_core.engine import checkpoint_check, not_learning, optimizer_state, optimizers, placed, probes
 from unifiednn_core.engine import kinds as device_kinds
@@ -49,7 +50,6 @@ from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.computing import Computing
 from unifiednn_core.engine.cuda_graphs import StepRecorder
-from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.engine.device import RngState, launched, preserved, require_profile
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
@@ -21,14 +23,12 @@ from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight import savings
-from unifiednn_core.preflight.budget_findings import budget_findings
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
+from unifiednn_core.preflight.fixed_nodes import budget_findings
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed
-from unifiednn_core.preflight.kept import kept
-from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, existing, files_of, reading
+from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, existing, files_of, kept, reading
 from unifiednn_core.preflight.measure import measure
-from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
 from unifiednn_core.preflight.place_check import check_placement, need_of_each, placement_doubts
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
@@ -42,10 +42,9 @@ from unifiednn_core.preflight.report import (
     WithoutTechniques,
     untold,
 )
-from unifiednn_core.preflight.split_need import split_need
 from unifiednn_core.preflight.technique_check import check_techniques
-from unifiednn_core.preflight.timing import timed
-from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
+from unifiednn_core.preflight.timing import part_times, timed
+from unifiednn_core.preflight.trial import TORCH_ERRORS, OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once
 
@@ -54,11 +53,13 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 TIMING_CPU_S = 10.0
+MOST_CPU_S = 10.0
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 Result = TypeVar("Result")
 _Say = Callable[[str], object]
 """Called with what is done next with a sub-model."""
+_FLOAT_BYTES = 4
 
 
 def check(spec: RunSpec, base: Path, home: Home, tell: Tell = untold) -> CheckReport:
@@ -375,3 +376,49 @@ def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Findi
         remedy = "Import the test file as the training file was read: unifiednn import TEST --like TRAINING."
         return [Finding(title="Other columns", field=place, message=message, remedy=remedy)]
     return []
+
+
+def measured_times(trial: Trial, tried: Tried) -> tuple[dict[int, float], ...]:
+    """Times by the samples of a part, for each logical device, if shares are to be measured; else none."""
+    nodes = trial.spec.hyperparameters.nodes
+    if nodes is None or nodes.shares != "measured":
+        return ()
+    try:
+        with at_most_cpu(nodes.devices * MOST_CPU_S):
+            return tuple(part_times(trial, tried) for _ in range(nodes.devices))
+    except OutOfTime:
+        return ()
+
+
+def least_part_of(trial: Trial, tried: Tried) -> int:
+    """Samples that a part needs, as far as virtual nodes are left open. It trains the network further, so be the last.
+
+    Batch normalisation of one value has no variance: some layers refuse it, others make NaN of it.
+    """
+    nodes = trial.spec.hyperparameters.nodes
+    if nodes is None or not nodes.is_open or trial.definition.min_batch > 1:
+        return trial.definition.min_batch
+    try:
+        with at_most_cpu(MOST_CPU_S), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            batch = tried.step.prepare(trial.train.batch(torch.arange(1)), training=True)
+            tried.step.forward(tried.module.train(), batch)
+    except (OutOfTime, *TORCH_ERRORS):
+        return 2
+    return 2 if any(bool(one.isnan().any()) for one in tried.module.buffers() if one.is_floating_point()) else 1
+
+
+def split_need(need: MemoryNeed, spec: SubModelSpec, definition: Definition, trial: Trial) -> MemoryNeed:
+    """The need of a sub-model, measured as if it trained on codes; that of one without a split stays the same."""
+    if spec.split is None:
+        return need
+    if spec.joins and not spec.split.recovery_epochs:  # it is evaluated once
+        least = need.evaluation or dict.fromkeys(need.whole, 0)
+        changes = {"whole": least, "parts": least, "gradients_bytes": 0, "optimizer_bytes": 0}
+        return need.model_copy(update=changes).changed()
+    part = definition.part
+    if spec.split.labels == "codes" or part is None or part.begins is None:
+        return need
+    of_sample = _FLOAT_BYTES * math.prod(part.begins.shape)
+    sets = [one for one in (trial.train, trial.test) if one is not None]
+    stored = {f"{spec.name}:{place}": data.samples * of_sample for place, data in enumerate(sets)}
+    return need.model_copy(update={"data": need.data | stored})

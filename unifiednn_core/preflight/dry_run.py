@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput, ContractBroken, Finding, Fix, first_line
+from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset, dtype_name, in_blocks, targets_in_blocks
 from unifiednn_core.data.preview import look_like_pixels
@@ -25,7 +26,6 @@ from unifiednn_core.engine.optimizers import (
 )
 from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.preflight.extremes import Extremes
-from unifiednn_core.preflight.parameter_groups import check_groups
 from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial, Tried, batch_sizes, part_sizes
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_SCHEDULES, NO_CRITERION
 from unifiednn_core.spec.run import Hyperparameters
@@ -43,6 +43,7 @@ FEWEST = 1
 # How far the inputs are moved to see whether something keeps the outputs in their range.
 FAR = 1e4
 TOLERANCE = 0.01
+_NAMED = 8
 
 
 def dry_run(trial: Trial) -> Tried:
@@ -486,3 +487,36 @@ def _runs(module: nn.Module, *inputs: Tensor) -> bool:
 
 def _shape(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} of {dtype_name(tensor.dtype)}"
+
+
+def check_groups(trial: Trial, module: nn.Module) -> None:
+    """Raise `BadInput` for the first parameter group that does not fit the network."""
+    hyper, names = trial.spec.hyperparameters, [name for name, _ in module.named_parameters()]
+    belong = [hyper.group_of(name) for name in names]
+    for place, group in enumerate(hyper.parameter_groups):
+        entry = f"hyperparameters.parameter_groups.{place}"
+        if place not in belong:
+            patterns = ", ".join(f"'{pattern}'" for pattern in group.names)
+            message = f"No parameter fits {patterns}. The network has {abbreviated(names, _NAMED)}."
+            remedy = "Give a pattern that fits some of them: * stands for any text."
+            if taken := [name for name in names if group.takes(name)]:
+                message = f"Earlier groups have all parameters that fit {patterns}: {abbreviated(taken, _NAMED)}."
+                remedy = "Put this group before them: the first that fits a name counts."
+            raise trial.refusal("Parameter group", f"{entry}.names", message, remedy)
+        try:  # torch compares arguments with one another only where they are those of the whole optimizer
+            args = hyper.optimizer_args | group.optimizer_args
+            optimizer_of(
+                [{"params": [nn.Parameter(torch.zeros(1, 1))]}], hyper.model_copy(update={"optimizer_args": args})
+            )
+        except (RuntimeError, ValueError, TypeError) as error:
+            message = f"{hyper.optimizer} does not take these values together: {error}."
+            raise trial.refusal("Arguments", entry, message, "Change or remove them.") from None
+    trained = {
+        name
+        for (name, parameter), place in zip(module.named_parameters(), belong, strict=True)
+        if parameter.requires_grad and (place is None or not hyper.parameter_groups[place].frozen)
+    }
+    if not trained:
+        remedy = "Leave some of its weights to be trained."
+        message = "The parameter groups freeze every weight of the network."
+        raise trial.refusal("Nothing to train", "hyperparameters.parameter_groups", message, remedy)

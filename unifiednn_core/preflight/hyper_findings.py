@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, Finding, Fix
+from unifiednn_core.data import balance
+from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.batch import Batch
-from unifiednn_core.data.datasets import INPUTS, TARGETS, Dataset, in_blocks
+from unifiednn_core.data.datasets import INPUTS, TARGETS, Dataset, in_blocks, targets_in_blocks
 from unifiednn_core.data.preview import look_like_pixels
 from unifiednn_core.data.transforms.table import build
 from unifiednn_core.data.values import BYTE, FEWEST_PIXELS, pixel_divisor
 from unifiednn_core.engine.step import UNSCALED, Scaling
-from unifiednn_core.preflight.balance_findings import balance_findings
 from unifiednn_core.preflight.trial import part_sizes
 from unifiednn_core.spec.choices import CRITERIA, IGNORE_INDEX, LR_SCHEDULES, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import LRStage
@@ -35,6 +36,7 @@ SPLIT = Fix(label="Split 80/20", value=0.2, verb="split")
 MOST_KEPT = 0.1
 Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 """Severity, title, entry, message, remedy."""
+_Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 
 
 def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None) -> list[Finding]:
@@ -258,3 +260,37 @@ def _on_stage(
     if isinstance(earliest, int) and earliest >= needed:
         message = f"With {choice.first_change} = {earliest} the learning rate never changes: training ends at {needed}."
         yield "warning", title, f"{place}.args", message, f"Give less than {needed}."
+
+
+def balance_findings(submodel: SubModelSpec, train: Dataset) -> _Found:
+    """Severity, title, entry, message and remedy of each."""
+    hyper, sampler = submodel.hyperparameters, submodel.hyperparameters.sampler
+    if hyper.class_weights is not None:
+        place, remedy = "hyperparameters.class_weights", "Give criterion_args.weight, one number for each class."
+        targets = targets_in_blocks(train)
+        if targets is None or submodel.targets != "stored":
+            yield "error", "Class weights", place, "The data hold no class numbers to balance.", remedy
+        else:
+            try:
+                balance.class_weights(targets, hyper.ignored_label)
+            except ValueError as error:
+                yield "error", "Class weights", place, f"The classes cannot be balanced: {error}.", remedy
+    if sampler is None:
+        return
+    place, remedy = "hyperparameters.sampler", "Leave the sampler out, or give data that it takes."
+    if sampler.name == "balanced" and train.samples > balance.MOST_WEIGHTED:
+        message = f"torch draws from at most {balance.MOST_WEIGHTED} weighted samples; these are {train.samples}."
+        yield "error", "Sampler", place, message, 'Use "class_weights": "balanced" instead.'
+    elif sampler.input is not None and sampler.input not in train.inputs:
+        message = f"The data have no input '{sampler.input}'; they have {', '.join(train.inputs)}."
+        yield "error", "Sampler", f"{place}.input", message, "Name one of these."
+    else:
+        try:
+            data_order(hyper, train)
+        except ValueError as error:
+            message = f"The sampler '{sampler.name}' does not take these data: {error}."
+            yield "error", "Sampler", f"{place}.name", message, remedy
+    batches = hyper.batches_per_epoch(train.samples)
+    if sampler.name == "by_length" and sampler.window == 1 and batches > 1:
+        message = "Sorted within single batches, every batch has the samples that it has without a sampler."
+        yield "warning", "Sampler", f"{place}.window", message, "Give a larger window, such as 50."

@@ -5,20 +5,24 @@ by itself, such as free space and the memory measured since, is not kept: it is 
 """
 
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from unifiednn_core.base.errors import BadInput, Finding
+from unifiednn_core.base.files import write_text
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.base.visible import visible
 from unifiednn_core.machine.budget import budget_of, slot
-from unifiednn_core.preflight.kept import kept, known
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 
@@ -29,6 +33,8 @@ COPIES_ON_DISK = 4
 SPARE_BYTES = 64 * 1024**2
 DISK_FULL = "Disk nearly full"
 _BY_CONTENT = re.compile(r"sha256:([0-9a-f]{64})")
+MOST = 200
+Report = TypeVar("Report", bound=BaseModel)
 
 
 def files_of(submodel: SubModelSpec) -> list[str]:
@@ -127,3 +133,30 @@ def _facts(spec: RunSpec, machine: Mapping[str, object]) -> list[object]:
     left_out = dict.fromkeys(left_out, True) | {"submodels": {"__all__": {"priority", "deadline_s", "owner"}}}
     asked = spec.model_copy(update={"device": device}).model_dump(mode="json", exclude=left_out)
     return [CHECK_VERSION, asked, budget_of(device).total_bytes, dict(machine)]
+
+
+def kept(
+    folder: Path, facts: object, kind: type[Report], make: Callable[[], Report], worth: Callable[[Report], bool]
+) -> Report:
+    """Return the report of equal `facts`, or make it, and keep it if it is `worth` that; the newest stay."""
+    if (found := known(folder, facts, kind)) is not None:
+        return found
+    made = make()
+    if worth(made):
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            write_text(_place(folder, facts), made.model_dump_json())
+            for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-MOST]:
+                path.unlink(missing_ok=True)
+    return made
+
+
+def known(folder: Path, facts: object, kind: type[Report]) -> Report | None:
+    """The kept report of equal `facts`; None without one."""
+    with suppress(OSError, ValidationError):
+        return kind.model_validate_json(_place(folder, facts).read_bytes())
+    return None
+
+
+def _place(folder: Path, facts: object) -> Path:
+    return folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.json"

@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from sqlalchemy.exc import DatabaseError, OperationalError
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
@@ -34,7 +35,6 @@ from unifiednn_core.engine.device import environment, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.operator_trace import OperatorTrace
 from unifiednn_core.engine.orders import (
     AnyOrder,
     Join,
@@ -470,6 +470,26 @@ class Worker:
         remedy = "It may be endless. Correct the model, or allow longer steps in the spec (step_limit_s)."
         self._store.runs.fail_submodel(*self._address(name), cause, remedy)
         _leave(STUCK)
+
+
+class OperatorTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While active, calls `tell` with the name of each operator (`aten.div.Tensor_mode`) before it runs.
+
+    Only a step at which a worker has died runs with it: naming costs some microseconds for each operator.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, tell: Callable[[str], object]):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tell = tell
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Name an operator and run it."""
+        self._tell(str(operator))
+        return operator(*args, **(kwargs or {}))
 
 
 def _trace(

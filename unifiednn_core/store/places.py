@@ -14,7 +14,7 @@ class Place:
     doing: str
     """`loading`, `step 120` or `evaluation after step 120`."""
     operator: str | None = None
-    """Known only at a place where the worker before it died: see `engine.operator_trace`."""
+    """Known only at a place where the worker before it died: see `runtime.worker.OperatorTrace`."""
 
     @classmethod
     def all_of(cls, text: str | None) -> "tuple[Place, ...]":

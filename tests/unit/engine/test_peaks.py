@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.engine.peaks import Peak
+from unifiednn_core.engine.company import Peak
 
 PATIENCE_S = 60
 

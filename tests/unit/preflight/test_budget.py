@@ -13,9 +13,8 @@ from tests.unit.techniques.test_offload import resnet18
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight import measure as measuring
-from unifiednn_core.preflight.budget_findings import budget_findings
 from unifiednn_core.preflight.dry_run import dry_run
-from unifiednn_core.preflight.fixed_nodes import fixed
+from unifiednn_core.preflight.fixed_nodes import budget_findings, fixed
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.preflight.trial import Trial, Tried

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from tests.unit.preflight.test_need import definition
 from unifiednn_core.data import datasets
+from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.datasets import Dataset, targets_in_blocks
 from unifiednn_core.engine import optimizers
 from unifiednn_core.engine.binding import training_step
-from unifiednn_core.engine.data_order import data_order
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.preflight.dry_run import dry_run

@@ -9,9 +9,9 @@ from torch import nn
 from tests.unit.preflight.test_need import definition
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.preflight import savings
+from unifiednn_core.preflight.check import least_part_of, measured_times
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
-from unifiednn_core.preflight.open_nodes import least_part_of, measured_times
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import Trial, Tried
 from unifiednn_core.spec.run import SubModelSpec
