@@ -4,20 +4,25 @@ The network starts untrained. For trained weights, submit their `.safetensors` w
 the config as its argument.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.formats import described, tensor_files
+from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.architectures import huggingface, registry
-from unifiednn_core.formats.base import Definition, Delivery, refuse_architecture
+from unifiednn_core.formats.base import Definition, Delivery, define, refuse_architecture, size_bytes
+from unifiednn_core.formats.weights import host_copy, shapes_alone
 from unifiednn_core.spec.run import ArchitectureSpec
 
 KEY = "unifiednn.huggingface"
 SEED = 0
+MAX_WEIGHTS_BYTES = 16 * 1024**3
 _REMEDY = (
     f"Networks: {', '.join(huggingface.FAMILIES)}, each with its classification head. For any other, run "
     "`unifiednn pack` on your own machine, and submit the .pt2 file."
@@ -45,15 +50,15 @@ class HuggingFace:
 
     def sniff(self, path: Path) -> bool:
         """Whether the file names its type of model and is not a description beside its weights."""
-        document = described.document_of(path, KEY)
-        return document is not None and "model_type" in document and described.WEIGHTS not in document
+        document = tensor_files.document_of(path, KEY)
+        return document is not None and "model_type" in document and tensor_files.WEIGHTS not in document
 
     def read(self, path: Path, architecture: ArchitectureSpec | None) -> Definition:
         """Check the configuration; raises `BadInput`."""
         refuse_architecture(architecture)
-        args = {"config": described.document_of(path, KEY) or {}}
+        args = {"config": tensor_files.document_of(path, KEY) or {}}
         try:
-            return described.definition(self.name, path, lambda: registry.build("huggingface", args), SEED)
+            return _definition(self.name, path, lambda: registry.build("huggingface", args), SEED)
         except BadInput as error:
             finding = error.findings[0]
             if finding.field != "architecture.args":
@@ -62,9 +67,9 @@ class HuggingFace:
 
     def write(self, definition: Definition, state_dict: Mapping[str, Tensor], folder: Path, stem: str) -> Delivery:
         """Write the weights with the configuration inside, and `config.json` for the library."""
-        config = described.document_of(definition.path, KEY) or {}
+        config = tensor_files.document_of(definition.path, KEY) or {}
         weights = folder / f"{stem}.safetensors"
-        described.write(config, KEY, state_dict, folder, (weights.name, "config.json"))
+        _write(config, KEY, state_dict, folder, (weights.name, "config.json"))
         settings, head = huggingface.classes_of(config)
         script = _LOAD_SCRIPT.format(config=settings, head=head, weights=weights.name)
         call = "model({0}).logits" if "Image" in head else _CALL_OF_TEXT
@@ -72,4 +77,62 @@ class HuggingFace:
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file; a configuration alone has initial weights."""
-        return described.read_weights(self.read(path, None))
+        return _read_weights(self.read(path, None))
+
+
+def _definition(name: str, path: Path, make: Callable[[], nn.Module], seed: int) -> Definition:
+    """Define a described network; raises `BadInput` if its weights are too large or do not fit."""
+    with shapes_alone():
+        skeleton = make()
+    weights_bytes = size_bytes(skeleton.state_dict())
+    if weights_bytes > MAX_WEIGHTS_BYTES:
+        sizes = f"{weights_bytes // 1024**2} MiB of weights; {MAX_WEIGHTS_BYTES // 1024**2} at most"
+        message = f"The network would have {sizes}."
+        raise tensor_files.bad_file(path, "Too large", message, "Describe a smaller network.")
+    given = _weights(path)
+    if given is not None:
+        if _shapes(given) != _shapes(skeleton.state_dict()):
+            message = "The weights in the file do not fit the network in its description."
+            raise tensor_files.bad_file(path, "Weights differ", message, "Save both again, together.")
+        tensor_files.check_numbers(path, given)
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # of the CPU alone: the GPU's generator may be in use
+            module = make()
+        weights = _weights(path)
+        if weights is not None:
+            module.load_state_dict(weights)
+        return module.train()
+
+    return define(name, path, build, skeleton)
+
+
+def _write(
+    document: dict[str, Any], key: str, state_dict: Mapping[str, Tensor], folder: Path, names: tuple[str, str]
+) -> None:
+    """Write weights with their description, and the description alone, under two names in a folder."""
+    weights, description = names
+    plain = {entry: value for entry, value in document.items() if entry != tensor_files.WEIGHTS}
+    save_file(host_copy(state_dict), folder / weights, {"format": "pt", key: json.dumps(plain)})
+    text = json.dumps(plain | {tensor_files.WEIGHTS: weights}, indent=2)
+    (folder / description).write_text(text + "\n", encoding="utf-8")
+
+
+def _read_weights(definition: Definition) -> dict[str, Tensor]:
+    """Read the weights of a described network from its file, or make its initial ones."""
+    weights = _weights(definition.path)
+    return weights if weights is not None else dict(definition.build().state_dict())
+
+
+def _shapes(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {key: (tensor.shape, tensor.dtype) for key, tensor in state_dict.items()}
+
+
+def _weights(path: Path) -> dict[str, Tensor] | None:
+    if not tensor_files.is_safetensors(path):
+        return None
+    loaded = tensor_files.load_safetensors(path)
+    for key, tensor in loaded.items():
+        tensor_files.check_plain(key, tensor)
+    return loaded

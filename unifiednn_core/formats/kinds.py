@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from unifiednn_core.formats import described, zips
+from unifiednn_core.formats import tensor_files, zips
 from unifiednn_core.formats.base import PACK
 
 HEAD_BYTES = 2**20
@@ -176,7 +176,7 @@ def recognised(path: Path) -> Said | None:
             "Load it, and save it with a newer torch.",
         ),
         (
-            described.WEIGHTS in (described.document_of(path, "") or {}),
+            tensor_files.WEIGHTS in (tensor_files.document_of(path, "") or {}),
             "Description alone",
             "The weights of this network are in a .safetensors file beside it.",
             "Submit that .safetensors file: it holds the description, too.",

@@ -6,8 +6,11 @@ makes the network again with the constructors of torch.
 """
 
 import pickle
+import pickletools
+import re
 import types
 from collections.abc import Mapping
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +19,10 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.base.units import abbreviated
-from unifiednn_core.formats import base, own_classes, pickles, tensor_files
+from unifiednn_core.formats import base, pickles, tensor_files
 from unifiednn_core.formats.base import Definition, Delivery
 from unifiednn_core.formats.rebuild import KNOWN, Inert, Record, rebuild
+from unifiednn_core.formats.tensor_files import PLAIN_NAMES, full_name
 from unifiednn_core.spec.run import ArchitectureSpec
 
 _TENSORS = ("torch._utils._rebuild", "torch._tensor._rebuild")
@@ -30,6 +34,22 @@ with torch.serialization.safe_globals(allowed):
     model = torch.load({file!r}, weights_only=True)
 model.eval()
 """
+
+_WRAPPERS = ("torch.nn.parallel.", "torch._dynamo.")
+_LIBRARIES = ("torch.", "builtins.", "__builtin__.", "collections.", "numpy.")
+_PYTHON_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_MOST_CHARACTERS = 200
+_MOST_OPERATIONS = 100_000
+_NEAR = 400  # operations of one layer
+_KEPT = ("BINPUT", "LONG_BINPUT")
+# The size that the first layer tells of a sample, and the sizes that its author knows.
+_FIRST_LAYERS = {
+    "torch.nn.modules.conv Conv1d": ("in_channels", "--input {size},LENGTH"),
+    "torch.nn.modules.conv Conv2d": ("in_channels", "--input {size},HEIGHT,WIDTH"),
+    "torch.nn.modules.conv Conv3d": ("in_channels", "--input {size},DEPTH,HEIGHT,WIDTH"),
+    "torch.nn.modules.linear Linear": ("in_features", "--input {size}"),
+    "torch.nn.modules.sparse Embedding": ("", "--input LENGTH --dtype int64"),
+}
 
 
 class PickledModule:
@@ -95,7 +115,7 @@ def _records(path: Path) -> object:
     names, content = pickles.scanned(path)
     unknown = sorted(names - KNOWN - tensor_files.PLAIN_NAMES)
     if unknown:
-        raise _unknown(path, unknown, own_classes.pack_remedy(content) or base.PACK)
+        raise _unknown(path, unknown, pack_remedy(content) or base.PACK)
     stubs: list[Any] = [(Inert(name, (Record,), {"name": name}), name) for name in KNOWN]
     try:
         with tensor_files.LOADING, torch.serialization.safe_globals(stubs):
@@ -126,3 +146,47 @@ def _unknown(path: Path, names: list[str], pack: str) -> BadInput:
     message = f"The code of some classes is not in the file. They are {abbreviated(foreign)}. Nothing was loaded."
     remedy = f"{pack} Or submit the state dict of a network that the registry has."
     return tensor_files.bad_file(path, "Unknown class", message, remedy)
+
+
+def pack_remedy(content: bytes) -> str | None:
+    """The command with which its owner packs the network of this pickle, which is scanned and never loaded.
+
+    None if its names are not those of Python.
+    """
+    first = islice(pickletools.genops(content), _MOST_OPERATIONS)
+    operations = [(operation.name, argument) for operation, argument, _ in first]
+    classes = [str(argument) for name, argument in operations if name == "GLOBAL" and not _is_plain(str(argument))]
+    own = [each for each in classes if not each.startswith(_LIBRARIES)]
+    if not all(len(each) <= _MOST_CHARACTERS and _PYTHON_NAME.fullmatch(each.replace(" ", ".", 1)) for each in own):
+        return None
+    sample = _sample(operations)
+    outermost = next((each for each in classes if not each.startswith(_WRAPPERS)), "")
+    module, _, name = outermost.partition(" ") if outermost in own else ("", "", "")
+    if module == "__main__":
+        return f"On your own machine, run `unifiednn pack YOUR_SCRIPT.py:{name} {sample}`, and submit the .pt2 file."
+    if any(each.startswith("__main__ ") for each in own):
+        return None
+    tops = ", ".join(sorted({f"'{each.partition(' ')[0].partition('.')[0]}'" for each in own}))
+    place = f"On your own machine, in the folder that holds {tops}," if own else "On your own machine,"
+    whole = f"`unifiednn pack FILE.pt {sample}` with the name of this file"
+    if not module:
+        return f"{place} run {whole}, and submit the .pt2 file."
+    command = f"`unifiednn pack {module}:{name} {sample}`"
+    return f"{place} run {command}, and submit the .pt2 file. To keep these weights, run {whole}."
+
+
+def _is_plain(name: str) -> bool:
+    return full_name(name) in PLAIN_NAMES
+
+
+def _sample(operations: list[tuple[str, object]]) -> str:
+    """The options for the input, as far as the first layer tells them."""
+    layer = next(
+        (at for at, (name, value) in enumerate(operations) if name == "GLOBAL" and value in _FIRST_LAYERS), None
+    )
+    if layer is None:
+        return "--input SHAPE_OF_ONE_SAMPLE"
+    key, option = _FIRST_LAYERS[str(operations[layer][1])]
+    rest = [each for each in operations[layer : layer + _NEAR] if each[0] not in _KEPT]
+    sizes = [value for (_, before), (kind, value) in pairwise(rest) if before == key and kind.startswith("BININT")]
+    return option.format(size=sizes[0] if sizes else "SIZE")

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats import tensor_files
-from unifiednn_core.formats.shapes_alone import shapes_alone
 from unifiednn_core.formats.torch_layers import LAYERS, MOST_REPEATED, attempt, construct, finding, is_plain, parameters
+from unifiednn_core.formats.weights import shapes_alone
 
 MAX_DEPTH = 40
 MAX_MODULES = 20_000

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.units import abbreviated
-from unifiednn_core.formats import described, fitting, pickles, tensor_files
+from unifiednn_core.formats import fitting, pickles, tensor_files
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.base import Definition, Delivery, define, delivered_path
-from unifiednn_core.formats.shapes_alone import shapes_alone
-from unifiednn_core.formats.weights import host_copy
+from unifiednn_core.formats.weights import host_copy, shapes_alone
 from unifiednn_core.spec.run import ArchitectureSpec
 
 _LOAD_SCRIPT = """\
@@ -136,7 +135,7 @@ STATE_DICT = WeightsFormat(
 SAFETENSORS = WeightsFormat(
     "safetensors",
     (".safetensors",),
-    lambda path: tensor_files.is_safetensors(path) and not described.is_described(path),
+    lambda path: tensor_files.is_safetensors(path) and not tensor_files.is_described(path),
     tensor_files.load_safetensors,
     save_file,
 )

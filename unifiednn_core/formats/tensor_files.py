@@ -25,6 +25,8 @@ from unifiednn_core.formats import zips
 
 MAX_HEADER_BYTES = 100_000_000  # of safetensors, by the library
 _METADATA = "__metadata__"
+MAX_DOCUMENT_BYTES = 1024**2
+WEIGHTS = "unifiednn_weights"  # entry of a delivered document: the file beside it that holds the trained weights
 ALIGNMENT_BYTES = 64
 FIRST_BYTES = 4096
 DTYPE_NAMES: dict[torch.dtype, str] = {
@@ -340,3 +342,24 @@ def damaged(path: Path) -> BadInput:
     """Make the exception for a file that is cut short or garbled."""
     message = "The file cannot be read: it is cut short or damaged."
     return bad_file(path, "File damaged", message, "Save it again, and copy it completely.")
+
+
+def document_of(path: Path, key: str) -> dict[str, Any] | None:
+    """Read the document of a file: its JSON, or the text under `key` in a safetensors header; None if it has none."""
+    try:
+        if is_safetensors(path):
+            text = safetensors_metadata(path).get(key, "")
+        else:
+            text = path.read_text(encoding="utf-8") if path.stat().st_size <= MAX_DOCUMENT_BYTES else ""
+        found = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_described(path: Path) -> bool:
+    """Whether a safetensors file describes its own network."""
+    try:
+        return any(key.startswith("unifiednn.") for key in safetensors_metadata(path))
+    except BadInput:
+        return False

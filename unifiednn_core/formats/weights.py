@@ -1,11 +1,13 @@
-"""Host copies of weights, and their hash."""
+"""Host copies of weights and their hash, and networks without memory for the names and shapes of their weights."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 _PART_BYTES = 16 * 1024**2  # of a tensor on a GPU, hashed at once: the host needs no more memory
 
@@ -43,3 +45,21 @@ def state_sha256(state_dict: Mapping[str, Tensor]) -> str:
         for part in torch.split(tensor.contiguous().reshape(-1).view(torch.uint8), _PART_BYTES):
             digest.update(part.cpu().numpy().data)
     return digest.hexdigest()
+
+
+@contextmanager
+def shapes_alone() -> Iterator[None]:
+    """Make every new tensor one without memory."""
+    with torch.device("meta"), _Undrawn():
+        yield
+
+
+class _Undrawn(TorchFunctionMode):
+    """Skips drawing normal weights where there are none: torch does it in Python there, which loads sympy, 40 MiB."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call it, but for that one."""
+        call: Callable[..., Any] = func
+        return args[0] if call is Tensor.normal_ and args[0].is_meta else call(*args, **(kwargs or {}))

@@ -36,7 +36,7 @@ from unifiednn_core.spec.run import RunSpec
 PATIENCE_S = 3600.0
 # Modules that reading and training load at their first use; not pyarrow, which starts a thread.
 LOADED_LATE = ("unifiednn_core.engine.late_dynamo:prepare", "torch.export", "safetensors.torch", "PIL.Image")
-INTAKE = "unifiednn_core.preflight.intake:work"
+INTAKE = "unifiednn_core.preflight.process:serve"
 Report = TypeVar("Report", bound=BaseModel)
 
 

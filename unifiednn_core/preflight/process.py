@@ -1,8 +1,10 @@
-"""The work of one intake job: limits first, then reading, then moving converted or split data into place."""
+"""The work of one intake job: no network, limits, then reading, then moving converted or split data into place."""
 
+import ctypes
 import json
 import os
 import resource
+import socket
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,7 +27,10 @@ from unifiednn_core.preflight.inspection import attempt, inspect_file
 from unifiednn_core.preflight.kept_check import files_of, place_of
 from unifiednn_core.preflight.oracle import ask_torch
 from unifiednn_core.preflight.report import (
+    JOBS,
+    PROGRESS,
     CertifyJob,
+    CheckProgress,
     FileReport,
     Job,
     OracleJob,
@@ -51,6 +56,32 @@ MAPPINGS = 3
 SCRATCH_BYTES = 1024**2
 # Certificates are made while others train; a niceness of 10 leaves them nine tenths of a core that both want.
 CERTIFIER_NICENESS = 10
+
+_NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
+
+
+def serve(channel: socket.socket, _handles: list[int]) -> int:
+    """Do the job that the caller names, in a fork of the template without network; send the progress and the report."""
+
+    def tell(progress: CheckProgress) -> None:
+        channel.sendall(PROGRESS + progress.model_dump_json().encode() + b"\n")
+
+    _leave_the_network()
+    with channel.makefile("rb") as lines:
+        job = JOBS.validate_json(lines.readline())
+    channel.sendall(work(job, tell).model_dump_json().encode())
+    return 0
+
+
+def _leave_the_network() -> None:
+    """Leave the host's network if the kernel allows it; a reader needs none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        libc.unshare(_NEW_NETWORK)
+    elif libc.unshare(_NEW_USERS | _NEW_NETWORK) == 0:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            Path("/proc/self", name).write_text(text, encoding="ascii")
 
 
 def limit_resources(files_bytes: int = 0, submodels: int = 0, *, maps_gpu: bool = False) -> None:

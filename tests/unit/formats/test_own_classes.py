@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from unifiednn_core.formats.own_classes import pack_remedy
+from unifiednn_core.formats.module import pack_remedy
 
 
 class Mine(nn.Sequential):
