@@ -53,9 +53,7 @@ def found_container(path: Path) -> Container:
     found = next((one for one in CONTAINERS if one.sniff(path)), None)
     if found is not None:
         return found
-    if (known := registry.sniff(path)) is None:
-        raise registry.unknown(path)
-    message = f"The file is a network ({known.name}), not one of these: {', '.join(KINDS)}."
+    message = f"The file is a network ({registry.format_of(path).name}), not one of these: {', '.join(KINDS)}."
     remedy = 'Save a dict: torch.save({"inputs": inputs, "targets": targets}, path).'
     raise tensor_files.bad_file(path, "Not a data set", message, remedy)
 

@@ -42,9 +42,7 @@ def initial_state(path: Path, take: str, entry: str | None = None) -> Checkpoint
         return checkpoint_file.read(path)
     if checkpoint_file.looks_like_one(path):
         return checkpoint_file.read_weights(path)
-    known = registry.sniff(path)
-    if known is None:
-        raise registry.unknown(path)
+    known = registry.format_of(path)
     return (
         known.held(path, entry, "start_from").weights
         if isinstance(known, WeightsFormat)

@@ -7,7 +7,7 @@ the config as its argument.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from safetensors.torch import save_file
@@ -17,7 +17,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.architectures import huggingface, registry
 from unifiednn_core.formats.base import Definition, Delivery, define, refuse_architecture, size_bytes
-from unifiednn_core.formats.weights import host_copy, shapes_alone
+from unifiednn_core.formats.weights import host_copy, shapes_alone, shapes_of
 from unifiednn_core.spec.run import ArchitectureSpec
 
 KEY = "unifiednn.huggingface"
@@ -58,7 +58,7 @@ class HuggingFace:
         refuse_architecture(architecture)
         args = {"config": tensor_files.document_of(path, KEY) or {}}
         try:
-            return _definition(self.name, path, lambda: registry.build("huggingface", args), SEED)
+            return _definition(path, lambda: registry.build("huggingface", args))
         except BadInput as error:
             finding = error.findings[0]
             if finding.field != "architecture.args":
@@ -69,7 +69,10 @@ class HuggingFace:
         """Write the weights with the configuration inside, and `config.json` for the library."""
         config = tensor_files.document_of(definition.path, KEY) or {}
         weights = folder / f"{stem}.safetensors"
-        _write(config, KEY, state_dict, folder, (weights.name, "config.json"))
+        plain = {entry: value for entry, value in config.items() if entry != tensor_files.WEIGHTS}
+        save_file(host_copy(state_dict), weights, {"format": "pt", KEY: json.dumps(plain)})
+        text = json.dumps(plain | {tensor_files.WEIGHTS: weights.name}, indent=2)
+        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
         settings, head = huggingface.classes_of(config)
         script = _LOAD_SCRIPT.format(config=settings, head=head, weights=weights.name)
         call = "model({0}).logits" if "Image" in head else _CALL_OF_TEXT
@@ -77,10 +80,12 @@ class HuggingFace:
 
     def read_state_dict(self, path: Path) -> dict[str, Tensor]:
         """Read the weights of a file; a configuration alone has initial weights."""
-        return _read_weights(self.read(path, None))
+        definition = self.read(path, None)
+        weights = _weights(path)
+        return weights if weights is not None else dict(definition.build().state_dict())
 
 
-def _definition(name: str, path: Path, make: Callable[[], nn.Module], seed: int) -> Definition:
+def _definition(path: Path, make: Callable[[], nn.Module]) -> Definition:
     """Define a described network; raises `BadInput` if its weights are too large or do not fit."""
     with shapes_alone():
         skeleton = make()
@@ -91,42 +96,20 @@ def _definition(name: str, path: Path, make: Callable[[], nn.Module], seed: int)
         raise tensor_files.bad_file(path, "Too large", message, "Describe a smaller network.")
     given = _weights(path)
     if given is not None:
-        if _shapes(given) != _shapes(skeleton.state_dict()):
+        if shapes_of(given) != shapes_of(skeleton.state_dict()):
             message = "The weights in the file do not fit the network in its description."
             raise tensor_files.bad_file(path, "Weights differ", message, "Save both again, together.")
         tensor_files.check_numbers(path, given)
 
     def build() -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # of the CPU alone: the GPU's generator may be in use
+            torch.default_generator.manual_seed(SEED)  # of the CPU alone: the GPU's generator may be in use
             module = make()
-        weights = _weights(path)
-        if weights is not None:
+        if (weights := _weights(path)) is not None:
             module.load_state_dict(weights)
         return module.train()
 
-    return define(name, path, build, skeleton)
-
-
-def _write(
-    document: dict[str, Any], key: str, state_dict: Mapping[str, Tensor], folder: Path, names: tuple[str, str]
-) -> None:
-    """Write weights with their description, and the description alone, under two names in a folder."""
-    weights, description = names
-    plain = {entry: value for entry, value in document.items() if entry != tensor_files.WEIGHTS}
-    save_file(host_copy(state_dict), folder / weights, {"format": "pt", key: json.dumps(plain)})
-    text = json.dumps(plain | {tensor_files.WEIGHTS: weights}, indent=2)
-    (folder / description).write_text(text + "\n", encoding="utf-8")
-
-
-def _read_weights(definition: Definition) -> dict[str, Tensor]:
-    """Read the weights of a described network from its file, or make its initial ones."""
-    weights = _weights(definition.path)
-    return weights if weights is not None else dict(definition.build().state_dict())
-
-
-def _shapes(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    return {key: (tensor.shape, tensor.dtype) for key, tensor in state_dict.items()}
+    return define(HuggingFace.name, path, build, skeleton)
 
 
 def _weights(path: Path) -> dict[str, Tensor] | None:

@@ -88,32 +88,22 @@ def _has_form(node: fx.Node) -> bool:
 # -- operators; where torch's draws nothing, neither does the form
 
 
-def _dropout(input: Tensor, p: float, train: bool, *, generator: Generator | None) -> Tensor:
-    if not train or not 0 < p < 1 or not input.numel():
-        return torch.dropout(input, p, train)
-    return input * torch.empty_like(input).bernoulli_(1 - p, generator=generator).div_(1 - p)
-
-
-def _dropout_in_place(input: Tensor, p: float, train: bool, *, generator: Generator | None) -> Tensor:
-    if not train or not 0 < p < 1 or not input.numel():
-        return torch.dropout_(input, p, train)
-    return input.mul_(torch.empty_like(input).bernoulli_(1 - p, generator=generator).div_(1 - p))
-
-
 def _of_channels(input: Tensor) -> Tensor:
     return input.new_empty([*input.shape[:2], *[1] * (input.dim() - 2)])
 
 
-def _feature_dropout(input: Tensor, p: float, train: bool, *, generator: Generator | None) -> Tensor:
-    if not train or not 0 < p < 1 or not input.numel():
-        return torch.feature_dropout(input, p, train)
-    return input * _of_channels(input).bernoulli_(1 - p, generator=generator).div_(1 - p)
+def _dropout_form(plain: _Function, noise_of: _Function, product: _Function) -> _Function:
+    """A form of dropout: a product of the input with noise of its shape, or of one number for each channel."""
+
+    def form(input: Tensor, p: float, train: bool, *, generator: Generator | None) -> Any:
+        if not train or not 0 < p < 1 or not input.numel():
+            return plain(input, p, train)
+        return product(input, noise_of(input).bernoulli_(1 - p, generator=generator).div_(1 - p))
+
+    return form
 
 
-def _feature_dropout_in_place(input: Tensor, p: float, train: bool, *, generator: Generator | None) -> Tensor:
-    if not train or not 0 < p < 1 or not input.numel():
-        return torch.feature_dropout_(input, p, train)
-    return input.mul_(_of_channels(input).bernoulli_(1 - p, generator=generator).div_(1 - p))
+_dropout = _dropout_form(torch.dropout, torch.empty_like, torch.mul)
 
 
 def _attention(
@@ -151,9 +141,9 @@ def _attention(
 _aten = torch.ops.aten
 _FORMS: Mapping[Any, _Function] = {
     _aten.dropout.default: _dropout,
-    _aten.dropout_.default: _dropout_in_place,
-    _aten.feature_dropout.default: _feature_dropout,
-    _aten.feature_dropout_.default: _feature_dropout_in_place,
+    _aten.dropout_.default: _dropout_form(torch.dropout_, torch.empty_like, Tensor.mul_),
+    _aten.feature_dropout.default: _dropout_form(torch.feature_dropout, _of_channels, torch.mul),
+    _aten.feature_dropout_.default: _dropout_form(torch.feature_dropout_, _of_channels, Tensor.mul_),
     _aten.scaled_dot_product_attention.default: _attention,
     **{
         operator: operator

@@ -67,6 +67,13 @@ def sniff(path: Path) -> Format | None:
     return None
 
 
+def format_of(path: Path) -> Format:
+    """Return the format of a model file; raises `BadInput` if it has none."""
+    if (known := sniff(path)) is None:
+        raise unknown(path)
+    return known
+
+
 def unknown(path: Path) -> BadInput:
     """Return the finding for a file without a format; it says what the file is, if that can be told."""
     suffixes = ", ".join(dict.fromkeys(suffix for known in formats() for suffix in known.suffixes))

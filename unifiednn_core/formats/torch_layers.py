@@ -82,14 +82,11 @@ def parameters(kind: type[nn.Module]) -> Mapping[str, object]:
 
 
 def _check_arguments(kind: type[nn.Module], args: Mapping[str, object], place: str) -> list[Finding]:
-    """Findings on unknown arguments, and on values that are not plain numbers or words."""
+    """Findings on values that are not plain numbers or words."""
     name, known = kind.__name__, parameters(kind)
     findings = []
     for key, value in args.items():
-        if key not in known:
-            message = f"{name} has no argument '{str(key)[:40]}'."
-            findings.append(finding(place, message, f"Arguments of {name}: {', '.join(known) or 'none'}."))
-        elif not _fits(known[key], value) or (key in _REPEATED and isinstance(value, int) and value > MOST_REPEATED):
+        if not _fits(known[key], value) or (key in _REPEATED and isinstance(value, int) and value > MOST_REPEATED):
             wanted = _SHOWN.get(known[key], "a number, several or a word")
             message = f"{name} does not take {key} = {repr(value)[:60]}."
             findings.append(finding(place, message, f"Give {wanted} of a reasonable size."))

@@ -33,6 +33,11 @@ def tree_to_cpu(value: Any) -> Any:
             return value
 
 
+def shapes_of(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Shape and type of each tensor."""
+    return {key: (tensor.shape, tensor.dtype) for key, tensor in state_dict.items()}
+
+
 def state_sha256(state_dict: Mapping[str, Tensor]) -> str:
     """Compute the SHA-256 over all tensors in the order of their keys.
 

@@ -43,7 +43,7 @@ from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes, outputs_of, outputs_sha256
 from unifiednn_core.engine.separator import ANSWERS, SNIPPET, deliver
 from unifiednn_core.formats import registry
-from unifiednn_core.formats.weights import state_sha256
+from unifiednn_core.formats.weights import shapes_of, state_sha256
 from unifiednn_core.preflight.inspection import attempt
 from unifiednn_core.preflight.report import Certificate, CertificateCheck, CertifyJob, CertifyReport
 from unifiednn_core.spec.devices import torch_name
@@ -239,22 +239,16 @@ class _Unpacked:
         other = sorted(name for name in now.keys() | earlier.files.keys() if now.get(name) != earlier.files.get(name))
         if other:
             return _differs("files", f"These files are not what the certificate lists: {abbreviated(other)}.")
-        return CertificateCheck(
-            what="files", outcome="equal", text=f"All {len(now)} files have the SHA-256 that it lists."
-        )
+        return _equal("files", f"All {len(now)} files have the SHA-256 that it lists.")
 
     def _weights(self, model: str) -> dict[str, Tensor]:
         """The weights of the model file; raises `BadInput` or `HostileFile`."""
-        known = registry.sniff(self.folder / model)
-        if known is None:
-            raise registry.unknown(self.folder / model)
-        return known.read_state_dict(self.folder / model)
+        return registry.format_of(self.folder / model).read_state_dict(self.folder / model)
 
     def _compare_weights(self, model: str, weights: Mapping[str, Tensor], expected: str) -> CertificateCheck:
         """Compare the hash of the weights in every file that holds them."""
         if not expected:
-            text = "Nobody knows the hash of the separated weights."
-            return CertificateCheck(what="weights", outcome="not compared", text=text)
+            return _not_compared("weights", "Nobody knows the hash of the separated weights.")
         others: dict[str, Callable[[], Mapping[str, Tensor]]] = {}
         for name in sorted(self.files.keys() - {model, PROBES}):
             path = self.folder / name
@@ -270,37 +264,36 @@ class _Unpacked:
         if wrong:
             return _differs("weights", f"Weights that are not those of the hybrid: {abbreviated(wrong)}.")
         text = f"{', '.join([model, *others])}: the hash of the weights is that of the hybrid, bit for bit."
-        return CertificateCheck(what="weights", outcome="equal", text=text)
+        return _equal("weights", text)
 
     def _compare_keys(self, entry: SubModelSpec, weights: Mapping[str, Tensor]) -> CertificateCheck:
         """Compare names and shapes with the submitted network."""
         upload = self.job.upload
         if upload is None or not upload.is_file():
-            return CertificateCheck(what="keys", outcome="not compared", text="The submitted file is not at hand here.")
+            return _not_compared("keys", "The submitted file is not at hand here.")
         built, findings = attempt(lambda: _network(upload, entry.architecture), "the submitted file")
         if built is None:
-            text = f"The submitted file could not be read here: {findings[0].message}"
-            return CertificateCheck(what="keys", outcome="not compared", text=text)
-        given, now = _shapes(built.state_dict()), _shapes(weights)
+            return _not_compared("keys", f"The submitted file could not be read here: {findings[0].message}")
+        given, now = shapes_of(built.state_dict()), shapes_of(weights)
         other = sorted(key for key in given.keys() | now.keys() if given.get(key) != now.get(key))
         if other:
             return _differs("keys", f"Names or shapes are not those of the submitted network: {abbreviated(other)}.")
         text = f"All {len(now)} names, shapes and types are those of the submitted network."
-        return CertificateCheck(what="keys", outcome="equal", text=text)
+        return _equal("keys", text)
 
     def _compare_outputs(self, entry: SubModelSpec, model: str, expected: str) -> CertificateCheck:
         """Run what the files hold on the probes."""
         path = self.job.probes if self.job.probes is not None else self.folder / PROBES
         if not path.is_file():
-            return _not_compared("No probes were kept with it.")
+            return _not_compared("outputs", "No probes were kept with it.")
         read, findings = attempt(lambda: _probes(path), PROBES)
         if read is None:
             return _differs("outputs", f"The probes are damaged. {findings[0].message}")
         probes, written = read
         if probes.missing or written is None:
-            return _not_compared(f"There are no probes: {probes.missing}.")
+            return _not_compared("outputs", f"There are no probes: {probes.missing}.")
         if probes.state_sha256 != expected:
-            return _not_compared("The probes belong to another state of the network.")
+            return _not_compared("outputs", "The probes belong to another state of the network.")
         device, threads = _usable(self.job.device), min(written.threads or 1, MOST_THREADS)
         with exact_profile(device, threads):
             return self._compare_outputs_on(device, threads, entry, model, probes, written)
@@ -321,30 +314,29 @@ class _Unpacked:
             if outputs_sha256(outputs) == probes.outputs_sha256:
                 continue
             if elsewhere:
-                return _not_compared(f"{elsewhere[0]} Bits may differ. {_distance(outputs, probes.outputs)}".strip())
+                return _not_compared(
+                    "outputs", f"{elsewhere[0]} Bits may differ. {_distance(outputs, probes.outputs)}".strip()
+                )
             return _differs("outputs", f"{name} gives other outputs. {_distance(outputs, probes.outputs)}".strip())
         count = len(probes.inputs[0])
         text = (
             f"{', '.join(names)}: the outputs for {count} {probes.data} samples are those of the hybrid, bit for bit "
             f"({written.text})."
         )
-        return CertificateCheck(what="outputs", outcome="equal", text=text)
+        return _equal("outputs", text)
 
     def _compare_answers(self, entry: SubModelSpec, model: str, weights: Mapping[str, Tensor]) -> CertificateCheck:
         """Run load.py on samples as they lie in the data set."""
         upload, data, path = self.job.upload, self.job.data, self.job.probes
         if upload is None or data is None or path is None or not path.is_file():
-            return _not_compared("The samples, or the submitted file, are not at hand here.", "answers")
+            return _not_compared("answers", "The samples, or the submitted file, are not at hand here.")
         probes = Probes.read(path)
         if probes.missing or not probes.outputs:
-            return _not_compared(f"{probes.missing or 'The outputs are too large to keep'}.".capitalize(), "answers")
-        known = registry.sniff(upload)
-        if known is None:
-            raise registry.unknown(upload)
-        definition = replace(known.read(upload, entry.architecture), filename=model)
+            return _not_compared("answers", f"{probes.missing or 'The outputs are too large to keep'}.".capitalize())
+        definition = replace(registry.format_of(upload).read(upload, entry.architecture), filename=model)
         step = step_of(entry, definition, self.job.facts)
         if step is None or any(one.draws and not one.training_only for one in step.transforms):
-            return _not_compared("An evaluation draws random numbers, and load.py does not.", "answers")
+            return _not_compared("answers", "An evaluation draws random numbers, and load.py does not.")
         again = self.folder / ".again"
         again.mkdir()
         deliver(entry.name, definition, weights, again, entry, self.job.facts)
@@ -361,13 +353,13 @@ class _Unpacked:
         asked = f"{count} {probes.data} samples ({given[0].suffix})"
         if outputs_sha256([outputs]) == outputs_sha256([expected]):
             text = f"load.py was run on {asked}: its answers are those of the hybrid, bit for bit."
-            return CertificateCheck(what="answers", outcome="equal", text=text)
+            return _equal("answers", text)
         distance = _distance((outputs,), (expected,))
         kind = _probes(path)[1]
         elsewhere = kind and kinds.differences(kind, kinds.current_kind(_CPU, torch.get_num_threads()))
         most = _NEAR * float(expected.double().abs().max())
         if elsewhere and outputs.shape == expected.shape and float((outputs - expected).double().abs().max()) <= most:
-            return _not_compared(f"load.py was run on {asked}. {elsewhere[0]} Bits may differ. {distance}", "answers")
+            return _not_compared("answers", f"load.py was run on {asked}. {elsewhere[0]} Bits may differ. {distance}")
         return _differs("answers", f"load.py, run on {asked}, gives other answers than the hybrid. {distance}")
 
 
@@ -428,10 +420,7 @@ def versions() -> dict[str, str]:
 
 def _network(path: Path, architecture: ArchitectureSpec | None) -> nn.Module:
     """The network of a file; raises `BadInput` or `HostileFile`."""
-    known = registry.sniff(path)
-    if known is None:
-        raise registry.unknown(path)
-    return known.read(path, architecture).build()
+    return registry.format_of(path).read(path, architecture).build()
 
 
 def _usable(name: str) -> torch.device:
@@ -451,10 +440,6 @@ def _outputs(
     return outputs_of(_network(path, architecture).eval().to(device), [one.to(device) for one in probes.inputs])
 
 
-def _shapes(state_dict: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    return {key: (tensor.shape, tensor.dtype) for key, tensor in state_dict.items()}
-
-
 def _distance(outputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
     """The largest difference of outputs, as a sentence; empty if the expected ones were too large to keep."""
     pairs = list(zip(outputs, expected, strict=False))
@@ -465,9 +450,13 @@ def _distance(outputs: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
     return f"The largest difference is {largest:.3g}, where values reach {size:.3g}."
 
 
+def _equal(what: _What, text: str) -> CertificateCheck:
+    return CertificateCheck(what=what, outcome="equal", text=text)
+
+
 def _differs(what: _What, text: str) -> CertificateCheck:
     return CertificateCheck(what=what, outcome="differs", text=visible(text))
 
 
-def _not_compared(text: str, what: _What = "outputs") -> CertificateCheck:
+def _not_compared(what: _What, text: str) -> CertificateCheck:
     return CertificateCheck(what=what, outcome="not compared", text=visible(text))

@@ -53,7 +53,7 @@ NAMED_PER_FINDING = 6
 DRY_RUN_CPU_S = 150.0
 MEASURE_CPU_S = 100.0
 TIMING_CPU_S = 10.0
-MOST_CPU_S = 10.0
+PART_CPU_S = 10.0  # for each logical device
 # Share of the memory that data sets may take before they are streamed.
 DATA_SHARE = 0.5
 Result = TypeVar("Result")
@@ -137,9 +137,7 @@ class _Files:
         file, architecture = self.resolve(submodel.model), submodel.architecture
         key = (file.sha256, "" if architecture is None else architecture.model_dump_json())
         if key not in self.definitions:
-            if (known := registry.sniff(file.path)) is None:
-                raise registry.unknown(file.path)
-            self.definitions[key] = known.read(file.path, architecture)
+            self.definitions[key] = registry.format_of(file.path).read(file.path, architecture)
         return self.definitions[key]
 
     def dataset(self, written: str) -> Dataset:
@@ -290,8 +288,7 @@ def _tried(trial: Trial, device: str) -> Tried | Finding:
         message = f"No training step could be tried within {DRY_RUN_CPU_S:g} s of processor time; nothing wrong was "
         message += "found until then. The sub-model starts without a prediction of its memory."
         remedy = "Watch its first steps: a mistake that shows there ends this sub-model alone."
-        field = trial.place("model")
-        return Finding(severity="warning", title="Not tried", field=field, message=message, remedy=remedy)
+        return trial.warning("Not tried", "model", message, remedy)
 
 
 def _check_numbers(trial: Trial) -> None:
@@ -321,20 +318,27 @@ def _memory_of(
         logging.getLogger(__name__).exception("The memory of %s could not be counted.", trial.spec.name)
         message = f"The memory of a training step could not be counted ({type(error).__name__})."
     remedy = "Watch the memory of the run: it starts without regard to free memory."
-    title, field = "Memory not predicted", trial.place("model")
-    return None, [Finding(severity="warning", title=title, field=field, message=message, remedy=remedy)]
+    return None, [trial.warning("Memory not predicted", "model", message, remedy)]
 
 
 def _timed(trial: Trial, tried: Tried) -> tuple[float, float]:
     """Seconds per step and of its share of the evaluations; 0 if that takes too long or fails: the run measures it."""
+    return _if_cheap(TIMING_CPU_S, lambda: timed(trial, tried), "The steps of %s could not be timed.", trial) or (
+        0.0,
+        0.0,
+    )
+
+
+def _if_cheap(cpu_s: float, action: Callable[[], Result], failure: str, trial: Trial) -> Result | None:
+    """What `action` finds out; None if it takes too long, or fails, which is logged and changes no verdict."""
     try:
-        with at_most_cpu(TIMING_CPU_S):
-            return timed(trial, tried)
+        with at_most_cpu(cpu_s):
+            return action()
     except OutOfTime:
-        return 0.0, 0.0
+        return None
     except Exception:
-        logging.getLogger(__name__).exception("The steps of %s could not be timed.", trial.spec.name)
-        return 0.0, 0.0
+        logging.getLogger(__name__).exception(failure, trial.spec.name)
+        return None
 
 
 def _without_techniques(
@@ -345,15 +349,9 @@ def _without_techniques(
     def measured(trial: Trial, tried: Tried) -> MemoryNeed:
         return measure(trial, tried, device, hashes, streamed=streamed)
 
-    try:
-        with at_most_cpu(MEASURE_CPU_S):
-            found = savings.without(trial, tried, measured)
-    except OutOfTime:
-        return None
-    except Exception:
-        logging.getLogger(__name__).exception("The techniques of %s could not be measured.", trial.spec.name)
-        return None
-    if device != "cpu":
+    failure = "The techniques of %s could not be measured."
+    found = _if_cheap(MEASURE_CPU_S, lambda: savings.without(trial, tried, measured), failure, trial)
+    if device != "cpu" or found is None:
         return found
     return found.model_copy(update={"seconds_per_step": sum(_timed(*savings.left_out(trial, tried))) or None})
 
@@ -384,7 +382,7 @@ def measured_times(trial: Trial, tried: Tried) -> tuple[dict[int, float], ...]:
     if nodes is None or nodes.shares != "measured":
         return ()
     try:
-        with at_most_cpu(nodes.devices * MOST_CPU_S):
+        with at_most_cpu(nodes.devices * PART_CPU_S):
             return tuple(part_times(trial, tried) for _ in range(nodes.devices))
     except OutOfTime:
         return ()
@@ -399,7 +397,7 @@ def least_part_of(trial: Trial, tried: Tried) -> int:
     if nodes is None or not nodes.is_open or trial.definition.min_batch > 1:
         return trial.definition.min_batch
     try:
-        with at_most_cpu(MOST_CPU_S), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with at_most_cpu(PART_CPU_S), torch.no_grad(), torch.random.fork_rng(devices=[]):
             batch = tried.step.prepare(trial.train.batch(torch.arange(1)), training=True)
             tried.step.forward(tried.module.train(), batch)
     except (OutOfTime, *TORCH_ERRORS):

@@ -424,13 +424,11 @@ def _doubts(trial: Trial, step: Step, module: nn.Module) -> Iterator[Finding]:
                 message = f"{criterion} fails outside 0 to 1, and these outputs can leave that range."
                 remedy = "End the network with a sigmoid, or choose bce_with_logits, which takes plain scores."
     if message:
-        place = trial.place("hyperparameters.criterion")
-        yield Finding(severity="warning", title="Outputs", field=place, message=message, remedy=remedy)
+        yield trial.warning("Outputs", "hyperparameters.criterion", message, remedy)
     if off := trial.definition.switched_off:
         message = f"The file has {', '.join(off)} switched off, as for evaluation; in training they stay off."
         remedy = "Export it in training mode: torch.export.export(network.train(), ...), unless you want that."
-        title, place = "Exported in evaluation", trial.place("model")
-        yield Finding(severity="warning", title=title, field=place, message=message, remedy=remedy)
+        yield trial.warning("Exported in evaluation", "model", message, remedy)
 
 
 def _scores(step: Step, module: nn.Module, batch: Batch) -> Tensor:

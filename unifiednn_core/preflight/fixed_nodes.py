@@ -40,18 +40,14 @@ def fixed(spec: RunSpec, report: CheckReport, fitting: Fitting) -> CheckReport:
     kind = device_type(spec.device)
     while len(chosen) < len(most):
         tried = _in_report(report, {name: one.at_most(count) for name, one in most.items()} | chosen)
-        kept = {part.name for part in opened if _keeps_budget(part, tried, kind)}
+        each = [(part, tried.submodels[part.name]) for part in opened]
+        kept = {part.name for part, one in each if keeps_budget(part.hyperparameters, one.memory, one.samples, kind)}
         fit = kept.intersection(fitting(with_nodes(spec, tried), tried))
         for name in most.keys() - chosen.keys():
             if name in fit or count >= most[name].nodes:
                 chosen[name] = most[name].at_most(count)
         count *= 2
     return _in_report(report, chosen)
-
-
-def _keeps_budget(part: SubModelSpec, tried: CheckReport, kind: str) -> bool:
-    known = tried.submodels[part.name]
-    return keeps_budget(part.hyperparameters, known.memory, known.samples, kind)
 
 
 def with_nodes(spec: RunSpec, report: CheckReport) -> RunSpec:
@@ -160,7 +156,8 @@ def budget_findings(
     hyper, nodes = part.hyperparameters, part.hyperparameters.nodes
     if keeps_budget(hyper, need, samples, device_type):
         return []
-    found = _fewest(hyper, need, samples, range(need.batch_split + 1, need.batch_size // least_part + 1), device_type)
+    counts = range(need.batch_split + 1, need.batch_size // least_part + 1)
+    found = next((count for count in counts if keeps_budget(hyper, need, samples, device_type, count)), None)
     if nodes is not None and nodes.nodes == "fit" and found is not None:
         return []
     message = f"A step of {part.name} takes {memory_text(need.step_of(need.batch_split))} although all its saved "
@@ -176,9 +173,3 @@ def budget_findings(
             )
     field = f"submodels.{part.name}.hyperparameters.{entry}"
     return [Finding(title="Budget too small", field=field, message=message, remedy=remedy, fix=fix)]
-
-
-def _fewest(
-    hyper: Hyperparameters, need: MemoryNeed, samples: int, counts: Sequence[int], device_type: str
-) -> int | None:
-    return next((count for count in counts if keeps_budget(hyper, need, samples, device_type, count)), None)

@@ -36,7 +36,6 @@ SPLIT = Fix(label="Split 80/20", value=0.2, verb="split")
 MOST_KEPT = 0.1
 Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 """Severity, title, entry, message, remedy."""
-_Found = Iterator[tuple[Literal["error", "warning"], str, str, str, str]]
 
 
 def hyper_findings(submodel: SubModelSpec, train: Dataset, test: Dataset | None) -> list[Finding]:
@@ -262,7 +261,7 @@ def _on_stage(
         yield "warning", title, f"{place}.args", message, f"Give less than {needed}."
 
 
-def balance_findings(submodel: SubModelSpec, train: Dataset) -> _Found:
+def balance_findings(submodel: SubModelSpec, train: Dataset) -> Found:
     """Severity, title, entry, message and remedy of each."""
     hyper, sampler = submodel.hyperparameters, submodel.hyperparameters.sampler
     if hyper.class_weights is not None:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
@@ -27,7 +26,6 @@ from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
 from unifiednn_core.scheduling.peaks import POINTS, coarse, falls_of
 from unifiednn_core.spec.choices import CLASSIFICATION
-from unifiednn_core.spec.hyperparameters import Hyperparameters
 from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import lengths
 
@@ -101,7 +99,9 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
     for sha256, size in zip(hashes, _read_ahead(trial) if streamed else counted.data_bytes, strict=True):
         data_bytes[sha256] = max(size, data_bytes.get(sha256, 0))  # training and test data may be one file
     order_bytes = _order_bytes(trial)
-    step = [size + order_bytes for size in _step_of_one_part(hyper, at[batch_size])]
+    moments = at[batch_size]
+    in_one_part = hyper.in_one_part and len(moments.first) > 1  # else its moments are not known
+    step = [size + order_bytes for size in (*moments.first, *moments.update)] if in_one_part else []
     falls = falls_of(step, counted.places)
     return MemoryNeed(
         weights_bytes=counted.weights_bytes,
@@ -122,11 +122,6 @@ def _measured(trial: Trial, tried: Tried, device_type: str, hashes: Sequence[str
         curve=coarse(step) if step else (),
         falls=falls[:: -(-len(falls) // POINTS) or 1],
     ).cut(hyper.shares)
-
-
-def _step_of_one_part(hyper: Hyperparameters, moments: Moments) -> list[int]:
-    """Bytes after each operator of a step; empty if a batch is computed in parts, or its moments are not known."""
-    return [*moments.first, *moments.update] if hyper.in_one_part and len(moments.first) > 1 else []
 
 
 def _order_bytes(trial: Trial) -> int:
@@ -221,7 +216,7 @@ class _Counted:
             places.append((name, len(self._live.timeline)))
 
         named = [(name, one) for name, one in self.tried.module.named_parameters() if one.requires_grad]
-        hooks = [_when_learnt(one, partial(note, name)) for name, one in named]
+        hooks = [one.register_post_accumulate_grad_hook(partial(note, name)) for name, one in named]  # type: ignore[no-untyped-call]
         yield
         for hook in hooks:
             hook.remove()
@@ -263,12 +258,6 @@ class _Counted:
     def _score(self, outputs: tuple[Tensor, ...], batch: Batch) -> None:
         if self.trial.spec.hyperparameters.criterion in CLASSIFICATION and batch.targets is not None:
             (self.tried.step.scores(outputs).detach().argmax(1) == batch.targets).sum()
-
-
-def _when_learnt(parameter: Tensor, told: Callable[[Tensor], None]) -> RemovableHandle:
-    """Call `told` whenever backward has the gradient of a parameter."""
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(told)  # type: ignore[no-untyped-call]
-    return handle
 
 
 def _tensors_of(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -80,8 +80,7 @@ def placement_doubts(trial: Trial, report: PlacementReport | None) -> list[Findi
     message = f"One of {len(devices)} devices computes the whole network of {trial.spec.name}: it needs "
     message += f"{memory_text(used[0].peak_bytes)} there, and more devices would not be faster."
     remedy = "Remove 'placement', or give each device a lower limit."
-    place = trial.place("placement")
-    return [Finding(severity="warning", title="One device does all", field=place, message=message, remedy=remedy)]
+    return [trial.warning("One device does all", "placement", message, remedy)]
 
 
 def _short(plan: PlacementPlan) -> PlacementPlan:

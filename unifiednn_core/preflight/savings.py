@@ -40,13 +40,12 @@ def useless(trial: Trial, memory: MemoryNeed, found: WithoutTechniques | None) -
     asked = [one for one in trial.spec.hyperparameters.techniques if one.saves == "step" and not _is_open(one)]
     pairs = [(one, memory.transient_bytes, found.without_one[_name(one)]) for one in asked]
     return [
-        Finding(
-            severity="warning",
-            title="Technique saves nothing",
-            field=trial.place("hyperparameters.techniques"),
-            message=_message(trial, one, with_bytes, without_bytes),
-            remedy=one.remedy,
-            fix=Fix(label="Remove it", value=_name(one), verb="remove"),
+        trial.warning(
+            "Technique saves nothing",
+            "hyperparameters.techniques",
+            _message(trial, one, with_bytes, without_bytes),
+            one.remedy,
+            Fix(label="Remove it", value=_name(one), verb="remove"),
         )
         for one, with_bytes, without_bytes in pairs
         if with_bytes > (1 - LEAST_SHARE) * without_bytes

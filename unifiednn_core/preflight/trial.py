@@ -50,6 +50,11 @@ class Trial:
         """Path of an entry of the sub-model in the spec."""
         return f"submodels.{self.spec.name}.{entry}"
 
+    def warning(self, title: str, entry: str, message: str, remedy: str, fix: Fix | None = None) -> Finding:
+        """A warning on an entry of the sub-model."""
+        field = self.place(entry)
+        return Finding(severity="warning", title=title, field=field, message=message, remedy=remedy, fix=fix)
+
     def refusal(self, title: str, entry: str, message: str, remedy: str, fix: Fix | None = None) -> BadInput:
         """One error finding on an entry of the sub-model, to be raised."""
         return BadInput([Finding(title=title, field=self.place(entry), message=message, remedy=remedy, fix=fix)])
