@@ -7,10 +7,9 @@ evaluation leaves out is found by the schemas of torch's operators.
 
 import copy
 import gc
-import hashlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,10 +25,12 @@ from unifiednn_core.base.units import abbreviated
 from unifiednn_core.base.visible import visible
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.engine.binding import training_step
+from unifiednn_core.engine.probes import outputs_sha256
 from unifiednn_core.formats.archive import EVALUATION
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.exported import ExportedFormat, write_checked
 from unifiednn_core.formats.signature import in_the_place_of
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.pack.calling import named
 from unifiednn_core.preflight.report import OracleJob, OracleReport
 
@@ -209,16 +210,8 @@ def _judged(network: BothModes, batches: Sequence[Inputs]) -> Hashes:
 
 def _hashes(module: nn.Module, outputs: Sequence[Inputs] = ()) -> Hashes:
     """SHA-256 of each weight and buffer by its key, and of all outputs together."""
-    found = {key: _sha256([tensor]) for key, tensor in module.state_dict().items()}
-    return {**found, _OUTPUTS: _sha256(chain.from_iterable(outputs))}
-
-
-def _sha256(tensors: Iterable[Tensor]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {[*tensor.shape]}".encode())
-        digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    found = {key: state_sha256({key: tensor}) for key, tensor in module.state_dict().items()}
+    return {**found, _OUTPUTS: outputs_sha256([*chain.from_iterable(outputs)])}
 
 
 def first_difference(ours: Mapping[str, Hashes], theirs: Mapping[str, Hashes]) -> str | None:

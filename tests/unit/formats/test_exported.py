@@ -161,32 +161,14 @@ def test_a_larger_smallest_batch_is_respected(tmp_path: Path) -> None:
     assert FORMAT.read(path, None).min_batch == 4
 
 
-class TwoInputs(nn.Module):
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return a + b
-
-
-class TwoOutputs(nn.Module):
-    def forward(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        return a + 1, a * 2
-
-
 class Exotic(nn.Module):
     def forward(self, a: Tensor) -> Tensor:
         return torch.linalg.svdvals(a)[:, None]
 
 
-@pytest.mark.parametrize(
-    ("module", "inputs", "words"),
-    [
-        (Exotic(), (torch.eye(2).repeat(3, 1, 1),), "linalg_svdvals"),
-    ],
-)
-def test_a_network_that_cannot_be_trained_here_is_a_finding(
-    module: nn.Module, inputs: tuple[Tensor, ...], words: str, tmp_path: Path
-) -> None:
-    path = kit.export(tmp_path / "m.pt2", module, *inputs)
-    with pytest.raises(BadInput, match=words):
+def test_a_network_that_cannot_be_trained_here_is_a_finding(tmp_path: Path) -> None:
+    path = kit.export(tmp_path / "m.pt2", Exotic(), torch.eye(2).repeat(3, 1, 1))
+    with pytest.raises(BadInput, match="linalg_svdvals"):
         FORMAT.read(path, None)
 
 
