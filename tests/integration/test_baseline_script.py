@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.integration.vanilla import train_alone
 from tests.unit.formats.kit import export
@@ -126,6 +126,20 @@ def test_a_sample_trains_to_the_same_bits_and_figures_on_a_gpu(
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as in every worker; read when CUDA starts
     assert_equal(stored, spec_of(samples, name).model_copy(update={"device": "cuda:0"}))
+
+
+class Words(nn.Module):
+    """Scores every next word of a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.dropout = nn.Embedding(17, 8), nn.Dropout(0.3)
+        self.lstm, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 17)
+
+    def forward(self, texts: Tensor) -> Tensor:
+        steps, _ = self.lstm(self.dropout(self.embedding(texts)))
+        scores: Tensor = self.head(steps)
+        return scores.permute(0, 2, 1)
 
 
 def words(home: Home, **changes: Any) -> RunSpec:
