@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,9 @@ from unifiednn_core.formats.architectures import registry
 
 HERE = Path(__file__).parent
 DEMO = "demo.json"
+DIGITS = HERE / "digits.npz"
+"""README.md names the source and the licence."""
 STAMP = ".stamp"
-TEST_SAMPLES = 360
-SPLIT_SEED = 0
 MAX_BATCH_SIZE = 4096
 
 
@@ -62,8 +62,8 @@ def main(folder: Path = HERE) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Callable[[], bytes]] = {
-        "digits_train.pt": lambda: _dataset(*_digits()[0]),
-        "digits_test.pt": lambda: _dataset(*_digits()[1]),
+        "digits_train.pt": lambda: _dataset(*_digits("train")),
+        "digits_test.pt": lambda: _dataset(*_digits("test")),
         **{sample.file: partial(_network, name) for name, sample in SAMPLES.items()},
     }
     if folder.resolve() != HERE.resolve():
@@ -77,18 +77,11 @@ def main(folder: Path = HERE) -> list[Path]:
     return paths
 
 
-def _digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The 1,797 digits in train and test: inputs uint8 `[n, 1, 8, 8]` from 0 to 16, targets int64 `[n]`."""
-    from sklearn.datasets import load_digits  # takes a second, and files that are up to date need none of it
-    from sklearn.model_selection import train_test_split
-
-    digits = load_digits()
-    inputs = torch.from_numpy(digits.images).to(torch.uint8).unsqueeze(1)
-    targets = torch.from_numpy(digits.target).to(torch.int64)
-    train, test = train_test_split(
-        range(len(targets)), test_size=TEST_SAMPLES, stratify=digits.target, random_state=SPLIT_SEED
-    )
-    return (inputs[train], targets[train]), (inputs[test], targets[test])
+def _digits(part: str) -> tuple[Tensor, Tensor]:
+    """The digits of `train` or `test`: inputs uint8 `[n, 1, 8, 8]` from 0 to 16, targets int64 `[n]`."""
+    with np.load(DIGITS) as digits:
+        inputs, targets = (torch.from_numpy(digits[f"{part}_{name}"]) for name in ("inputs", "targets"))
+    return inputs.unsqueeze(1), targets.to(torch.int64)
 
 
 def _dataset(inputs: Tensor, targets: Tensor) -> bytes:
@@ -133,9 +126,9 @@ def _up_to_date(folder: Path, paths: list[Path], stamp: bytes) -> bool:
 def _stamp() -> bytes:
     """Versions and a hash of every source that the files follow from."""
     families = sorted({sample.architecture for sample in SAMPLES.values()})
-    sources = [Path(__file__), HERE / DEMO, *map(registry.source_file, families)]
+    sources = [Path(__file__), HERE / DEMO, DIGITS, *map(registry.source_file, families)]
     sha256 = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    return f"torch {torch.__version__}, scikit-learn {version('scikit-learn')}, sources {sha256}\n".encode()
+    return f"torch {torch.__version__}, sources {sha256}\n".encode()
 
 
 if __name__ == "__main__":

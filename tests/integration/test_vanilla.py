@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from sample_models import build
 from tests.integration.vanilla import state_sha256, train_alone
@@ -118,8 +120,14 @@ def test_samples_that_are_up_to_date_are_left_alone_and_missing_ones_come_back(t
     assert paths[0].is_file()
 
 
-def test_the_two_parts_of_the_digits_hold_every_digit_once(folder: Path) -> None:
+def test_the_two_parts_of_the_digits_hold_every_digit_once_as_scikit_learn_has_it(folder: Path) -> None:
     train, test = (torch.load(folder / f"digits_{part}.pt", weights_only=True) for part in ("train", "test"))
+    digits = load_digits()
+    parts = train_test_split(
+        digits.images[:, None], digits.target, test_size=360, stratify=digits.target, random_state=0
+    )
+    written = train["inputs"], test["inputs"], train["targets"], test["targets"]
+    assert all((ours.numpy() == theirs).all() for ours, theirs in zip(written, parts, strict=True))
     assert (len(train["targets"]), len(test["targets"])) == (1437, 360)
     for part in (train, test):
         assert (part["inputs"].dtype, part["targets"].dtype) == (torch.uint8, torch.int64)
