@@ -125,9 +125,7 @@ def test_mlflow_gets_a_run_for_each_submodel_and_keeps_the_last_export(
         assert done.returncode == 0, done.stderr
     client = MlflowClient(tracking_uri=(tmp_path / "ml").as_uri())
     [experiment] = [one for one in client.search_experiments() if one.name.startswith("unifiednn/")]
-    found: dict[str, Any] = {
-        one.data.tags["unifiednn.submodel"]: one for one in client.search_runs([experiment.experiment_id])
-    }
+    found: dict[str, Any] = {one.data.params["submodel"]: one for one in client.search_runs([experiment.experiment_id])}
     assert sorted(found) == sorted(NAMES)
     for name, one in found.items():
         want = expected(interrupted, name)
@@ -166,7 +164,7 @@ def test_wandb_gets_a_run_for_each_submodel_and_keeps_the_last_export(interrupte
     for told in found:
         [run] = [one.run for one in told if one.WhichOneof("record_type") == "run"]
         settings = {item.key: json.loads(item.value_json) for item in run.config.update}
-        name = settings["unifiednn.submodel"]
+        name = settings["submodel"]
         assert run.display_name == f"{interrupted.run_id}/{name}" and settings["policy"] and "model" not in settings
         figures: dict[str, dict[int, float]] = {}
         times = []
@@ -185,3 +183,8 @@ def test_an_export_that_has_no_steps_is_refused(template: Template, home: Home) 
     with template.copied(home) as product, closing(product.service):
         done = unifiednn(home, "export", product.run_id, str(home.root), "--to", "tensorboard")
         assert done.returncode == 2 and "has trained nothing yet" in done.stderr
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(trained: Product) -> None:
+    done = unifiednn(trained.home, "export", trained.run_id, "/dev/null/here", "--to", "tensorboard")
+    assert done.returncode == 2 and "Cannot write to /dev/null/here" in done.stderr

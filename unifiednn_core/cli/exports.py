@@ -70,12 +70,7 @@ def export(
 ) -> None:
     """Export the curves and settings of a run, one run of TensorBoard, MLflow or W&B for each sub-model."""
     with opened(as_json) as service:
-        if tool is Tool.TENSORBOARD:
-            written = [str(path) for path in service.exports.tensorboard(run_id, Path(place))]
-        elif tool is Tool.WANDB:
-            written = [str(path) for path in service.exports.wandb(run_id, Path(place))]
-        else:
-            written = list(service.exports.mlflow(run_id, place))
+        written = service.exports.export(run_id, tool.value, place)
         if as_json:
             terminal.print_json({"run_id": run_id, "to": tool.value, "place": place, "written": written})
         else:

@@ -48,7 +48,7 @@ ACTIONS = {
         "download curves, spec, results and logs": "document metrics_csv spec_document log_text tensorboard_zip",
         "read the newest lines of a worker's log": "worker_log",
         "see what a trained model was made of": "lineage",
-        "export to TensorBoard, MLflow or W&B (terminal)": "tensorboard mlflow wandb",
+        "export to TensorBoard, MLflow or W&B (terminal)": "export",
     },
     "Comparisons": {
         "list comparisons, put runs side by side": "compared side_by_side",

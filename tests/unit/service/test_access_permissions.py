@@ -73,10 +73,8 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "discard": lambda s, run, name: s.runs.discard(run, name),
     "retry": lambda s, run, name: s.runs.retry(run, name),
     "finished": lambda s, run, name: s.runs.finished(run),
-    "tensorboard": lambda s, run, name: s.exports.tensorboard(run, Path("/nowhere")),
+    "export": lambda s, run, name: s.exports.export(run, "tensorboard", "/nowhere"),
     "tensorboard_zip": lambda s, run, name: s.exports.tensorboard_zip(run),
-    "mlflow": lambda s, run, name: s.exports.mlflow(run, "/nowhere"),
-    "wandb": lambda s, run, name: s.exports.wandb(run, Path("/nowhere")),
     "deletion": lambda s, run, name: s.runs.deletion(run),
     "delete_run": lambda s, run, name: s.runs.delete_run(run),
     "lineage": lambda s, run, name: s.library.lineage(run, name),
@@ -88,7 +86,7 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
-HERE = {"download", "download_checkpoint", "tensorboard", "mlflow", "wandb"}
+HERE = {"download", "download_checkpoint", "export"}
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
 
 
