@@ -14,7 +14,7 @@ from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unifiednn_core.base.errors import BadInput, NotFound, first_line
 from unifiednn_core.base.files import atomic_replace
@@ -93,8 +93,8 @@ class ExportService:
                 taken = tool == "mlflow" and row.artifact is not None
                 model = depot.bring(run_id, row.name, f"models/{row.artifact}") if taken else None
                 points = list(_points(row.name, history, began_s))
-                settings = _settings(run, row)
-                found.append(Exported(f"{run_id}/{row.name}", run.name, row, settings, began_s, points, model))
+                key = f"{run_id}/{row.name}"
+                found.append(Exported(key, run.name, row, _settings(run, row), began_s, points, model))
         if not found:
             raise NotFound(f"Run '{run_id}' has trained nothing yet. Export it once it has begun.")
         if find_spec(tool) is None:
@@ -118,14 +118,14 @@ def _points(name: str, history: History, began_s: float) -> Iterator[Point]:
     turns = sorted((turn.from_step, turn.attempt, turn) for turn in history.slices if turn.submodel == name)
 
     def at_s(step: int) -> float:
-        place = bisect_left(turns, (step,)) - 1
-        if place < 0:  # in no turn
+        if not (place := bisect_left(turns, (step,))):  # in no turn
             return began_s
-        from_step, _, turn = turns[place]
+        from_step, _, turn = turns[place - 1]
         return began_s + turn.start_s + min(1.0, (step - from_step) / max(turn.steps, 1)) * (turn.end_s - turn.start_s)
 
     for kind, figures, rows in (("step", ("loss", "accuracy"), history.steps), ("epoch", _EPOCH, history.epochs)):
-        for row, figure in product(rows.get(name, ()), figures):
+        there: Sequence[Any] = rows.get(name, ())
+        for row, figure in product(there, figures):
             if (value := getattr(row, figure)) is not None:
                 yield Point(f"{kind}/{figure}", row.step, at_s(row.step), value)
 
@@ -179,15 +179,15 @@ def _write_wandb(exported: Sequence[Exported], place: str) -> Iterator[str]:
     os.environ["WANDB_ERROR_REPORTING"] = "false"  # it would ask for the address of a server even when offline
     import wandb
 
-    folder = Path(place)
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = wandb.Settings(mode="offline", console="off", silent=True, **dict.fromkeys(_WANDB_OFF, True))
+    (folder := Path(place)).mkdir(parents=True, exist_ok=True)
+    off: dict[str, Any] = dict.fromkeys(_WANDB_OFF, True)
+    settings = wandb.Settings(mode="offline", console="off", silent=True, **off)
     try:
         for one in exported:
             wandb_id = one.key.replace("/", "-")
             for earlier in folder.glob(f"wandb/offline-run-*-{wandb_id}"):
                 shutil.rmtree(earlier)
-            about = {"project": "unifiednn", "group": one.run_name, "name": one.key, "id": wandb_id}
+            about: dict[str, Any] = {"project": "unifiednn", "group": one.run_name, "name": one.key, "id": wandb_id}
             begun = wandb.init(**about, dir=folder, config=dict(one.settings), reinit="create_new", settings=settings)
             for point in sorted(one.points, key=attrgetter("step")):  # those of one step become one row
                 begun.log({point.figure: point.value, "_timestamp": point.at_s}, step=point.step)
