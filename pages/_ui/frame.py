@@ -14,7 +14,7 @@ from streamlit.file_util import get_static_dir
 from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages._ui import charts, device_card, notify, signed_in
+from pages._ui import charts, device_card, signed_in
 from unifiednn_core.service.facade import Service
 from unifiednn_core.views import markup, wording
 from unifiednn_core.views.estimates import Estimate
@@ -69,7 +69,6 @@ def page(title: str) -> None:
     st.html(f'<div class="u-offline" role="status">{markup.icon("cloud_off")}{markup.text(OFFLINE)}</div>')
     signed_in.require(title)
     _devices()
-    notify.draw()
     for part in service().health().parts:
         if part.name == "store" and not part.ok:
             st.html(markup.notice("red", "error", "Nothing can be saved", part.text, part.remedy))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.clock import SimulatedClock
 from tests.integration.receiver import Receiver, receiving
-from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, OPERATOR, SHARED, VIEWER, World, world
+from tests.unit.service.kit import ADMIN, HERS, HIS, OPERATOR, SHARED, World, world
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
@@ -23,7 +23,6 @@ from unifiednn_core.runtime import delivery
 from unifiednn_core.runtime.delivery import HOSTS_VARIABLE, Undelivered, deliver, require_allowed
 from unifiednn_core.runtime.webhooks import GIVEN_UP_S, LONGEST_WAIT_S, WebhookSender
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.store.events import Code
 from unifiednn_core.store.webhooks import EVENTS
 
 NOW_S = 1_000_000.0
@@ -336,32 +335,6 @@ def test_a_receiver_that_drips_bytes_is_cut_off(receiver: Receiver, monkeypatch:
     with pytest.raises(Undelivered, match="No answer"):
         deliver(receiver.url, "whsec_AAAA", "id", NOW_S, b"{}")
     receiver.drip.set()
-
-
-def test_the_news_of_a_person_are_of_their_own_work(here: World) -> None:
-    desks = {actor.id: here.of(actor).notifications for actor in (ALICE, BOB, OPERATOR, VIEWER)}
-    begun = {person: desk.news().cursor for person, desk in desks.items()}
-    for run, name in ((HERS, "alpha"), (HIS, "bravo")):
-        with here.store._database.write() as session:
-            here.store.runs.note(session, run, name, Code.SEPARATED, archive=f"{name}.zip")
-        here.store.runs.transition(run, name, Event.COMPLETE)
-        end(here, run)
-    here.store.runs.transition(SHARED, "bravo", Event.FAIL)
-    end(here, SHARED, Event.FAIL)
-    news = {person: desk.news(begun[person]) for person, desk in desks.items()}
-    found = {person: [(item.event, item.run_id) for item in one.items] for person, one in news.items()}
-    assert found[ALICE.id] == [("submodel.ready", HERS), ("run.completed", HERS)]
-    assert found[BOB.id] == [("submodel.ready", HIS), ("run.completed", HIS), ("submodel.failed", SHARED)]
-    assert found[OPERATOR.id] == found[VIEWER.id] == []
-    assert all(desk.news(news[person].cursor).items == () for person, desk in desks.items())
-
-
-def test_the_cursor_of_news_does_not_move_with_the_events_of_others(here: World) -> None:
-    begun = here.of(ALICE).notifications.news().cursor
-    here.store.runs.transition(HIS, "bravo", Event.COMPLETE)
-    assert here.of(ALICE).notifications.news().cursor == here.of(ALICE).notifications.news(begun).cursor == begun
-    here.store.runs.transition(HERS, "alpha", Event.COMPLETE)
-    assert here.of(ALICE).notifications.news().cursor > begun, "the control: her own move it"
 
 
 def test_a_webhook_with_much_to_hear_delays_others_by_one_delivery(here: World, clock: SimulatedClock) -> None:

@@ -1,11 +1,9 @@
-"""The forms of webhooks and health, and what the switch of notifications gets."""
+"""The forms of webhooks and health."""
 
 from streamlit.testing.v1 import AppTest
 
-from pages._ui import notify
 from tests.ui.reading import press, text_of
 from unifiednn_core.runtime.delivery import HOSTS_VARIABLE
-from unifiednn_core.service.notifications import EVENTS
 
 PAGE = """
 from pages._ui import frame, {name}
@@ -47,7 +45,3 @@ def test_health_shows_every_part(service) -> None:
     said = text_of(drawn("health"))
     assert "Not healthy" in said and "The supervisor does not run" in said  # nothing is launched here
     assert all(word in said for word in ("Store", "Supervisor", "Reading of files", "Disk"))
-
-
-def test_each_event_that_the_browser_tells_of_exists() -> None:
-    assert set(notify.TITLES) <= set(EVENTS)

@@ -1,4 +1,4 @@
-"""Notifications: webhooks of the installation, for admins, and the news of one person, for the browser."""
+"""Notifications: webhooks of the installation, for admins."""
 
 import json
 import secrets
@@ -12,9 +12,9 @@ from unifiednn_core.runtime.webhooks import payload
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.store.webhooks import EVENTS as EVENTS
-from unifiednn_core.store.webhooks import MOST_AT_ONCE, End, WebhookRow, Webhooks
 from unifiednn_core.store.webhooks import OF_RUNS as OF_RUNS
-from unifiednn_core.views.notifications import News, NewsItem, NewWebhook, WebhookTest, WebhookView
+from unifiednn_core.store.webhooks import End, WebhookRow, Webhooks
+from unifiednn_core.views.notifications import NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import view_of
 
 MOST_WEBHOOKS = 20
@@ -22,7 +22,7 @@ SHOWN_PATH = 8
 
 
 class NotificationService:
-    """Manages webhooks, and tells a person what is new."""
+    """Manages webhooks."""
 
     def __init__(self, guard: Guard, webhooks: Webhooks, clock: Clock):
         self.guard, self._webhooks, self._clock = guard, webhooks, clock
@@ -68,25 +68,9 @@ class NotificationService:
             return WebhookTest(taken=False, error=str(error))
         return WebhookTest(taken=True, error=None)
 
-    @permission(Role.VIEWER, audited=False)
-    def news(self, after: int | None = None) -> News:
-        """Ends of this person's runs, and models that can be downloaded, after an event; without one nothing yet."""
-        newest = self._webhooks.newest_event(of=self.guard.actor.id)
-        if after is None or after >= newest:
-            return News(cursor=newest, items=())
-        ends = self._webhooks.ends(after, of=self.guard.actor.id)
-        cursor = ends[-1].id if len(ends) == MOST_AT_ONCE else max(newest, after)
-        return News(cursor=cursor, items=tuple(map(_item, ends)))
-
 
 def _view(row: WebhookRow) -> WebhookView:
     asked = urlsplit(row.url)
     path = asked.path if len(asked.path) <= SHOWN_PATH else f"{asked.path[:SHOWN_PATH]}…"
     shown = f"{asked.scheme}://{asked.netloc}{path}{'?…' if asked.query else ''}"
     return view_of(WebhookView, row, webhook_id=row.id, shown=shown, events=tuple(row.events))
-
-
-def _item(end: End) -> NewsItem:
-    return NewsItem(
-        id=end.id, event=end.event, run_id=end.run_id, name=end.run_name, submodel=end.submodel, at_s=end.at_s
-    )

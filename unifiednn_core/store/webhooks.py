@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 
 from unifiednn_core.base.clock import Clock
@@ -12,15 +12,13 @@ from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.schema import Base, EventRow, RunRow, SubModelRow, wholly_of
+from unifiednn_core.store.schema import Base, EventRow, RunRow
 
 TOLD: Final = (State.COMPLETED, State.FAILED, State.INTERRUPTED)
 """Ends that people hear of; who stops a run knows it."""
 SAME_MOMENT_S = 1.0
 """A run that is queued again so soon after its worker died recovers by itself."""
 MOST_AT_ONCE = 50
-LATELY = 200
-"""Newest events that are looked through for those of one person."""
 
 
 class WebhookRow(Base):
@@ -107,24 +105,15 @@ class Webhooks:
         with self._database.write() as session:
             session.delete(session.merge(row))
 
-    def newest_event(self, *, of: str | None = None) -> int:
-        """Id of the newest event of any run, with `of` of this person's work alone; 0 before the first.
-
-        Looks among the newest events first, and then at the newest of each run that this person has a part of.
-        """
-        newest = select(func.max(EventRow.id))
+    def newest_event(self) -> int:
+        """Id of the newest event of any run; 0 before the first."""
         with self._database.read() as session:
-            last = session.scalar(newest) or 0
-            if of is None or not last:
-                return last
-            own = newest.join(RunRow, RunRow.id == EventRow.run_id).where(EventRow.id > last - LATELY, _concerns(of))
-            return session.scalar(own) or session.scalar(_newest_by_run(of)) or 0
+            return session.scalar(select(func.max(EventRow.id))) or 0
 
-    def ends(self, after: int, *, of: str | None = None) -> list[End]:
-        """Ends after an event, oldest first, at most `MOST_AT_ONCE`; with `of` those of one person's work alone.
+    def ends(self, after: int) -> list[End]:
+        """Ends after an event, oldest first, at most `MOST_AT_ONCE`.
 
-        With `of`, who owns the whole run hears of the run, who owns a part of that part. A run whose worker died and
-        that goes on by itself has not ended.
+        A run whose worker died and that goes on by itself has not ended.
         """
         later = aliased(EventRow)
         again = select(later.id).where(
@@ -140,9 +129,6 @@ class Webhooks:
         asked = asked.where(
             RunRow.removed_at_s.is_(None), EventRow.id > after, ended | (EventRow.code == Code.SEPARATED.value)
         )
-        if of is not None:
-            ended_part = EventRow.submodel.is_not(None) & (EventRow.code == Code.ENTERED.value)
-            asked = asked.where(_concerns(of), ~(ended_part & wholly_of(of)))  # the end of the run tells it
         with self._database.read() as session:
             rows = session.execute(asked.order_by(EventRow.id).limit(MOST_AT_ONCE))
             return [_end(event, name, mode) for event, name, mode in rows]
@@ -167,22 +153,6 @@ def step_back_in(session: Session) -> None:
     """Call where events are deleted, in the same transaction: SQLite gives the largest ids again to later ones."""
     newest = session.scalar(select(func.max(EventRow.id))) or 0
     session.execute(update(WebhookRow).where(WebhookRow.cursor > newest).values(cursor=newest))
-
-
-def _concerns(person: str) -> ColumnElement[bool]:
-    """Whether an event is of a part of this person, or of a run that is wholly theirs."""
-    own = select(SubModelRow.name).where(
-        SubModelRow.run_id == EventRow.run_id, SubModelRow.owner == person, SubModelRow.name == EventRow.submodel
-    )
-    return own.correlate(EventRow).exists() | (EventRow.submodel.is_(None) & wholly_of(person))
-
-
-def _newest_by_run(person: str) -> Select[int | None]:
-    """Query for the newest event of a person's work; asks for that of each run, which an index knows."""
-    of_run = select(EventRow.id).where(EventRow.run_id == RunRow.id, _concerns(person))
-    newest = of_run.order_by(EventRow.id.desc()).limit(1).correlate(RunRow).scalar_subquery().label("newest")
-    runs = select(SubModelRow.run_id).where(SubModelRow.owner == person)
-    return select(func.max(select(newest).where(RunRow.id.in_(runs)).subquery().c.newest))
 
 
 def _end(event: EventRow, name: str, mode: str) -> End:

@@ -1,4 +1,4 @@
-"""Webhooks and news as frozen values."""
+"""Webhooks as frozen values."""
 
 from dataclasses import dataclass
 
@@ -35,25 +35,3 @@ class WebhookTest:
 
     taken: bool
     error: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewsItem:
-    """Something that happened to one's own work."""
-
-    id: int
-    event: str
-    """`run.completed`, `run.failed`, `run.interrupted`, or `submodel.ready`: it can be downloaded."""
-    run_id: str
-    name: str
-    """Of the run."""
-    submodel: str | None
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What is new, and from where to ask next time."""
-
-    cursor: int
-    items: tuple[NewsItem, ...]

@@ -18,7 +18,7 @@ from unifiednn_core.store.webhooks import OF_RUNS
 from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
 from unifiednn_core.views.hosts import ListedHost
 from unifiednn_core.views.monitoring import Figures, Health
-from unifiednn_core.views.notifications import News, NewWebhook, WebhookTest, WebhookView
+from unifiednn_core.views.notifications import NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Action, Given
@@ -102,13 +102,6 @@ class RemovedHook(Given):
     """A webhook that hears no more."""
 
     webhook_id: str
-
-
-class SinceEvent(Given):
-    """From where news are asked for."""
-
-    after: Annotated[int, Field(ge=0)] | None = None
-    """`cursor` of the last answer; without it only the cursor of now is told."""
 
 
 class PlaceInLine(Given):
@@ -629,15 +622,6 @@ SERVER = (
         command="webhooks test",
         result=WebhookTest,
         does=lambda service, hook: service.notifications.test_webhook(hook),
-    ),
-    Action(
-        method="GET",
-        path="/news",
-        about="Ends of one's own runs, and models to download, after an event.",
-        calls=("news",),
-        given=SinceEvent,
-        result=News,
-        does=lambda service, given: service.notifications.news(given.after),
     ),
     Action(
         method="GET",

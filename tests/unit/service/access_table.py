@@ -18,7 +18,7 @@ OF_THEIR_OWN = {
 ACTIONS = {
     "Runs": {
         "list and search runs, see when they end and what failed; a submitter finds their own": (
-            "listing run_choices ends seen news"
+            "listing run_choices ends seen"
         ),
         "see a run with its curves, memory, schedule and events": "runs current observe graph_dot",
         "dismiss a failure": "see",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import select, text, update
 
 from tests import many_runs
 from tests.clock import SimulatedClock
@@ -22,7 +22,7 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run_query import MOST_COUNTED, NEWEST_ROWS, KeptQuery, RunQuery
 from unifiednn_core.store import Store, run_lists
 from unifiednn_core.store.removals import NEEDS
-from unifiednn_core.store.schema import HYBRID, EventRow, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
 
 FEW, MANY = 120, 1200
 FLEET = Size(waiting=6, devices=4, samples=3)
@@ -110,8 +110,6 @@ PAGES: dict[str, Call] = {
     ),
     "its last page": lambda service: service.runs.listing(RunQuery(descending=False)),
     "hybrids and their baselines": lambda service: service.runs.compared(),
-    "news": lambda service: service.notifications.news(service.notifications.news().cursor),
-    "news of a new person": lambda service: service.acting_as(NEW).notifications.news(),
     "lines of the audit log": lambda service: (service.people.audit(), service.people.audited_names()),
     "drafts": lambda service: service.library.drafts(),
     "files": lambda service: service.library.files(),
@@ -169,25 +167,6 @@ def test_the_page_of_a_run_costs_as_much_with_many_others(
 ) -> None:
     few, many = (one.ask(partial(_of_last, call, one)) for one in both)
     require_equal_cost(few, many)
-
-
-def test_news_of_a_person_with_old_work_alone_cost_as_much_with_much_work_of_others(
-    both: tuple[Filled, Filled],
-) -> None:
-    def owned_by(one: Filled, person: str) -> int:
-        """Give the oldest run to somebody; returns its newest event."""
-        with one.service.store._database.write() as session:
-            session.execute(update(RunRow).where(RunRow.id == run_id(0)).values(submitter=person))
-            session.execute(update(SubModelRow).where(SubModelRow.run_id == run_id(0)).values(owner=person))
-            return session.scalar(select(func.max(EventRow.id)).where(EventRow.run_id == run_id(0))) or 0
-
-    before = both[0].service.store.runs.get(run_id(0))[0].submitter
-    newest = [owned_by(one, NEW.id) for one in both]
-    asked = [one.service.acting_as(NEW).notifications.news().cursor for one in both]
-    assert asked == newest and newest[0] > 0
-    require_equal_cost(*(one.ask(PAGES["news of a new person"]) for one in both))
-    for one in both:
-        owned_by(one, before)
 
 
 def _of_last(call: Callable[[Filled], object], one: Filled, _service: Service) -> object:
