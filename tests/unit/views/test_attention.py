@@ -3,17 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from tests.ui.fake_views import ended, failed, mid_flight
-from unifiednn_core.engine.not_learning import Sign
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention
 from unifiednn_core.views.attention import Saving
-from unifiednn_core.views.estimates import Estimate
-from unifiednn_core.views.hybrids import HybridMember, ListedHybrid
 from unifiednn_core.views.runs import RunView
 
 NOW_S = 1_000_000.0
@@ -57,23 +53,6 @@ def test_failures_are_new_until_seen_and_stay_until_dismissed() -> None:
     assert shown({"a": (NOW_S - 15, True)}) == [("a", True), ("b", True)], "it failed again after it was dismissed"
 
 
-def test_a_doubt_is_told_in_words_for_its_sign_and_is_no_failure() -> None:
-    found = {"epoch": 3, "learning_rate": 0.1, "since_s": NOW_S - 5, "constant_loss": 2.3, "constant_accuracy": 0.1}
-    found |= {"train_loss": 1.0, "train_accuracy": 0.6}
-    first, *others = mid_flight().submodels
-    told = {}
-    for sign in get_args(Sign):
-        view = replace(mid_flight(), submodels=(replace(first, not_learning={**found, "sign": sign}), *others))
-        [one] = attention.failures([view], {}, NOW_S)
-        assert not one.failed and one.is_new and attention.why_failed(view) == ""
-        told[sign] = one.sentence
-    assert told["weights"] == "lenet does not learn: no weight changed in epoch 3"
-    assert told["outputs"] == "lenet does not learn: after 3 epochs its output is the same for all test samples"
-    assert told["training_only"].startswith(
-        "lenet learns its training data alone: after 3 epochs the loss on the training"
-    )
-
-
 def test_a_run_that_failed_without_a_sub_model_says_so_itself() -> None:
     view = replace(failed(), name="demo", submodels=ended().submodels, cause="The host died.", ended_at_s=NOW_S)
     [one] = attention.failures([view], {}, NOW_S)
@@ -96,40 +75,3 @@ def test_the_shipped_saving_is_that_of_the_results() -> None:
         baseline_s=theirs["makespan_s"][0],
     )
     assert case["verdicts"]["fcfs, warm"]["concurrent"]["identical_weights"] is True
-
-
-def test_a_holder_is_named_with_its_end() -> None:
-    member = HybridMember(
-        run_id="r",
-        run_name="demo",
-        name="a",
-        shown="a",
-        number=0,
-        owner="",
-        state=State.RUNNING,
-        steps_done=5,
-        steps_total=10,
-        holds_device=True,
-        ends_in_s=Estimate(60, 50, 70),
-        leaving=None,
-    )
-    hybrid = ListedHybrid(
-        hybrid_id="h",
-        shared=True,
-        mode="hybrid",
-        device="cpu",
-        policy="fair",
-        now_reason=None,
-        since_s=None,
-        memory_bytes=None,
-        peak_memory_bytes=None,
-        heartbeat_age_s=None,
-        members=(member, replace(member, run_name="other", ends_in_s=Estimate(90, 80, 100))),
-    )
-    assert attention.ends_of(hybrid) == Estimate(90, 80, 100) and attention.progress_of(hybrid) == 0.5
-    assert attention.holder_text(hybrid, "about 14:32") == "cpu trains demo, other, until about 14:32."
-    unknown = replace(hybrid, members=(replace(member, ends_in_s=None),))
-    assert attention.ends_of(unknown) is None and "not known yet" in attention.holder_text(unknown, None)
-    many = replace(hybrid, members=tuple(replace(member, run_name=f"n{at}") for at in range(7)))
-    assert "n0, n1, n2 and 4 more" in attention.holder_text(many, None)
-    assert attention.holder_text(replace(hybrid, members=()), None) == "cpu is about to be free."

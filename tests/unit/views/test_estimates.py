@@ -33,17 +33,6 @@ def test_an_estimate_names_the_clock_and_the_range(estimate, text):
     assert wording.estimate_text(None, estimate, 1_700_000_000.0, "UTC") == text
 
 
-def test_begin_and_end_are_told_in_one_line():
-    soon = Estimate(30, 20, 40)
-    assert wording.estimate_text(soon, soon, 0.0, None) == "starts in 20 to 40 s; ends in 20 to 40 s"
-    assert wording.estimate_text(None, None, 0.0, None) == ""
-
-
-@given(ESTIMATES)
-def test_the_words_of_a_range_enclose_it(estimate):
-    assert wording.range_text(estimate)
-
-
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_nothing_is_whole_before_its_last_file(done, total):
     assert 0 <= shown_progress(min(done, total), total, ended=False) < 1

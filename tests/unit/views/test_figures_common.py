@@ -1,7 +1,6 @@
 """What holds for every chart."""
 
 import json
-import re
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -43,13 +42,6 @@ def test_a_figure_is_json_and_keeps_its_zoom_over_ticks(chart, view):
 def test_a_figure_is_valid_in_plotlys_terms(chart, view):
     document = chart(view)
     assert len(go.Figure(document).data) == len(document["data"]), "it raises for what plotly does not know"
-
-
-@every_chart
-def test_text_and_lines_take_their_colour_from_the_theme(chart):
-    layout = json.dumps(chart(BUSY)["layout"])
-    assert not re.findall(r"#[0-9A-Fa-f]{6}", layout)
-    assert "var(--st-text-color)" in layout
 
 
 @every_chart

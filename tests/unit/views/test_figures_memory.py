@@ -1,26 +1,21 @@
-import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.ui.fake_arms import baseline, breakdown, hybrid, marks
+from tests.ui.fake_arms import baseline, breakdown, hybrid
 from tests.ui.fake_views import mid_flight, submodel
 from tests.unit.views.reading import named, unpack
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures import memory as chart
 from unifiednn_core.views.figures.chips import baseline_key, part_key
-from unifiednn_core.views.figures.layout import tint
 from unifiednn_core.views.figures.memory import MAX_INSTANTS, MAX_STRETCHES, MAX_SUBMODELS, SHADES, bands, stretches
-from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.memory import KINDS, MemoryBreakdown, MemoryLayer
-from unifiednn_core.views.runs import Series
 
 memory = chart.memory
 VIEW = replace(hybrid(), launched_at_s=None, breakdown=breakdown(gap=None), marks=())
-GAPPED = Series(tuple(map(float, range(60))), tuple(math.nan if 30 <= s < 33 else 5.0 * MIB for s in range(60)))
 
 
 def stacked(figure):
@@ -33,19 +28,6 @@ def test_the_bands_stand_in_the_fixed_order_from_the_context_to_the_unexplained(
     assert kinds == sorted(kinds, key=KINDS.index)
     assert (kinds[0], kinds[-1]) == ("context", "unexplained")
     assert [trace["name"] for trace in stacked(memory(VIEW))] == [band.name for band in drawn]
-
-
-def test_what_a_sub_model_holds_is_its_colour_in_four_shades():
-    for band in bands(VIEW.breakdown, VIEW.submodels):
-        if band.kind in SHADES:
-            number = next(s.number for s in VIEW.submodels if s.name == band.group)
-            assert band.fill == tint(sign(number).colour, SHADES[band.kind]) and not band.pattern
-    assert len(set(SHADES.values())) == len(SHADES)
-
-
-def test_what_belongs_to_no_sub_model_is_grey_and_told_apart_by_its_pattern():
-    patterns = [band.pattern for band in bands(VIEW.breakdown, VIEW.submodels) if band.kind not in SHADES]
-    assert len(patterns) == len(set(patterns)) == 5
 
 
 def test_the_bands_add_up_to_the_total_line():
@@ -129,53 +111,10 @@ def test_a_chip_hides_all_that_a_sub_model_holds_and_the_key_names_what_nobody_h
     )
 
 
-def test_the_total_knows_its_context_so_that_the_browser_can_leave_it_out():
-    figure = memory(VIEW)
-    [total], [context] = named(figure, "total"), named(figure, "context")
-    assert unpack(total["meta"]["context"]) == pytest.approx(unpack(context["y"]))
-    assert context["meta"]["use"] == "context"
-
-
-@pytest.mark.parametrize(
-    "view", [replace(VIEW, breakdown=breakdown(gap=(30, 33))), replace(mid_flight(), memory=GAPPED)]
-)
-def test_a_gap_in_sampling_is_hatched(view):
-    [hole] = named(memory(view), "no sample")
-    spans = unpack(hole["x"])
-    assert (spans[0], spans[2]) == (29.0, 33.0) and np.isnan(spans[4]) and len(spans) == 5
-    assert hole["fillpattern"]["shape"] and memory(view)["layout"]["yaxis3"]["range"] == [0, 1]
-    assert not named(memory(VIEW), "no sample")
-
-
-def test_the_hover_label_has_one_line_for_each_use_or_sub_model_and_the_total():
-    figure = memory(VIEW)
-    told = [trace for trace in figure["data"] if trace.get("hoverinfo") != "skip"]
-    assert [trace["name"] for trace in told] == [
-        "context",
-        "slack",
-        "data sets",
-        "A weights",
-        "B weights",
-        "C weights",
-        "others",
-        "unexplained",
-        "total",
-    ]
-    own = [unpack(trace["y"]) for trace in stacked(figure) if trace["meta"]["of"] == part_key("lenet")]
-    [weights] = named(figure, "A weights")
-    assert unpack(weights["customdata"]) == pytest.approx(sum(own)), "all that lenet holds"
-
-
 def test_a_run_without_a_breakdown_shows_its_total_alone():
     view = mid_flight()
     [total] = memory(view)["data"]
     assert unpack(total["y"])[0] == np.float32(view.memory.y[0] / MIB) and total["fill"] == "tozeroy"
-
-
-def test_the_source_stands_beside_the_title():
-    assert memory(VIEW)["layout"]["meta"]["note"] == "process PSS"
-    assert memory(mid_flight())["layout"]["meta"]["note"] == mid_flight().memory_source
-    assert "not available" in memory(replace(mid_flight(), memory_source=None))["layout"]["meta"]["note"]
 
 
 def test_the_totals_of_other_arms_are_dashed_and_all_count_from_their_launch():
@@ -186,13 +125,6 @@ def test_the_totals_of_other_arms_are_dashed_and_all_count_from_their_launch():
         assert trace["line"]["dash"] != "solid" and trace["meta"] == {"of": baseline_key(mode), "kind": "arm"}
         assert unpack(trace["x"])[0] == np.float32(1.0), "launched 1 s before its start"
     assert unpack(named(figure, "total")[0]["x"])[0] == np.float32(1.5)
-
-
-def test_marks_stand_above_the_chart():
-    figure = memory(replace(VIEW, marks=marks()))
-    signs = [trace for trace in figure["data"] if trace.get("yaxis") == "y2"]
-    assert {trace["name"] for trace in signs} == {mark.kind for mark in marks()}
-    assert figure["layout"]["yaxis"]["domain"][1] <= figure["layout"]["yaxis2"]["domain"][0]
 
 
 def test_stretches_are_what_lies_between_gaps():

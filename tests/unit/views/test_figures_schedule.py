@@ -5,18 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui.fake_arms import baseline, hybrid
-from tests.ui.fake_views import mid_flight, submodel
+from tests.ui.fake_arms import baseline
+from tests.ui.fake_views import mid_flight
 from tests.unit.views.reading import named, unpack
-from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.views.figures import memory as memory_chart
 from unifiednn_core.views.figures import schedule as chart
-from unifiednn_core.views.figures.layout import NAME_CHARACTERS
 from unifiednn_core.views.figures.palette import sign
-from unifiednn_core.views.figures.schedule import FAINTEST, MAX_BARS, PALE, gather
+from unifiednn_core.views.figures.schedule import FAINTEST, MAX_BARS, gather
 from unifiednn_core.views.runs import Slice
 
-schedule, arms_schedule, memory = chart.schedule, chart.arms_schedule, memory_chart.memory
+schedule = chart.schedule
 VIEW = mid_flight()
 
 
@@ -36,28 +33,6 @@ def test_the_processes_of_a_concurrent_baseline_overlap():
     assert "each in its own process" in figure["layout"]["meta"]["note"]
 
 
-def test_the_arms_stand_below_each_other_from_their_launch_and_baselines_are_hatched():
-    views = [hybrid(), baseline("concurrent"), baseline("sequential")]
-    figure = arms_schedule(views)
-    assert figure["layout"]["yaxis"]["ticktext"] == ["A  lenet", "B  resnet", "C  transformer"] * 3
-    places = figure["layout"]["yaxis"]["tickvals"]
-    assert (
-        places == sorted(set(places)) and figure["layout"]["yaxis"]["range"][0] > figure["layout"]["yaxis"]["range"][1]
-    )
-    assert ["pattern" in trace["marker"] for trace in figure["data"]] == [False] * 3 + [True] * 6
-    for view, first in zip(views, figure["data"][::3], strict=True):
-        assert unpack(first["base"])[0] == pytest.approx(view.launch_offset_s)
-    assert [note["text"].split("</b>")[0] for note in figure["layout"]["annotations"]] == [
-        "<b>hybrid",
-        "<b>concurrent",
-        "<b>sequential",
-    ]
-
-
-def test_no_arm_makes_an_empty_figure():
-    assert arms_schedule([])["data"] == []
-
-
 @st.composite
 def schedules(draw):
     """Slices one after the other, as one device gives them, some with idle time between."""
@@ -69,13 +44,6 @@ def schedules(draw):
         slices.append(Slice(submodel=name, start_s=now_s, end_s=end_s, steps=draw(st.integers(1, 9)), reason=name))
         now_s = end_s
     return slices
-
-
-def steps_of(turns):
-    total = dict.fromkeys("abc", 0)
-    for turn in turns:
-        total[turn.submodel] += turn.steps
-    return total
 
 
 def held_s(turns, name):
@@ -131,24 +99,8 @@ def test_where_only_the_latest_turns_are_known_the_time_before_them_is_hatched()
     assert not named(schedule(replace(VIEW, schedule=turns[1:])), "older turns are not shown")
 
 
-@given(st.lists(st.text("ab-", min_size=1, max_size=64), min_size=1, max_size=14, unique=True))
-def test_labels_are_short_and_distinct_and_memory_stands_below_with_the_same_margin(names):
-    parts = tuple(submodel(at, name, 1, State.RUNNING) for at, name in enumerate(names))
-    view = replace(VIEW, submodels=parts)
-    labels = schedule(view)["layout"]["yaxis"]["categoryarray"]
-    assert len(set(labels)) == len(names) and max(map(len, labels)) <= NAME_CHARACTERS + len("A  ")
-    assert schedule(view)["layout"]["margin"]["l"] == memory(view)["layout"]["margin"]["l"] <= 150
-
-
 def test_the_turn_that_goes_on_is_drawn_until_now():
     turn = Slice(submodel="lenet", start_s=5.0, end_s=65.0, steps=7, reason="It came first.", running=True)
     lenet = schedule(replace(VIEW, schedule=(turn,)))["data"][0]
     assert unpack(lenet["x"]).tolist() == [60.0]
     assert "7 steps<br>5.0 s to now<br>It came first." in lenet["customdata"][0]
-
-
-def test_the_start_of_a_process_is_pale():
-    start = Slice(submodel="lenet", start_s=0.0, end_s=4.0, steps=0, reason="It starts.")
-    steps = Slice(submodel="lenet", start_s=4.0, end_s=9.0, steps=3, reason="It trains.")
-    lane = schedule(replace(VIEW, schedule=(start, steps)))["data"][0]
-    assert unpack(lane["marker"]["opacity"]).tolist() == [pytest.approx(PALE), 1.0]

@@ -12,8 +12,6 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
-from unifiednn_core.views import wording
-from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.figures.forecast import gantt, gantt_text
 from unifiednn_core.views.forecast import JobSet, Overheads, best, fairness, forecast, forecasts, kept
 
@@ -88,16 +86,3 @@ def test_the_chart_has_a_row_for_each_and_names_are_literal():
     lines = gantt_text(made, columns=20)
     assert len(lines) == 2 and all(len(line.partition("|")[2].partition("|")[0]) == 20 for line in lines)
     assert "#" in lines[0] and "+" in "".join(lines)
-
-
-def test_a_change_is_told_by_the_clock_and_by_its_size():
-    before = {
-        "lenet": Estimate.around(3600.0, 0.1),
-        "cnn": Estimate.around(600.0, 0.1),
-        "mlp": Estimate.around(9.0, 0.1),
-    }
-    after = {"lenet": Estimate.around(1560.0, 0.1), "cnn": Estimate.around(1140.0, 0.1), "mlp": before["mlp"]}
-    now_s = 1_700_000_000.0 - 1_700_000_000.0 % 86_400 + 13.5 * 3600
-    assert wording.change_text(before, after, now_s, "UTC") == "lenet 14:30 → 13:56, cnn 9 min later"
-    assert wording.change_text(before, before, now_s, "UTC") == ""
-    assert wording.change_text({"a": None}, {"a": None}, now_s, "UTC") == ""

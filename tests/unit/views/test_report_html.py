@@ -12,7 +12,6 @@ import pytest
 from tests.ui.fake_arms import baseline, comparison, hybrid, withheld
 from tests.ui.reading import words_in
 from unifiednn_core.views.report import html
-from unifiednn_core.views.report.charts import plotly_js
 
 PLOTLY = "/* plotly */ window.Plotly = {};"
 EVIL = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)>"
@@ -109,8 +108,3 @@ def test_a_script_cannot_end_its_element_early():
 def test_without_views_it_is_still_a_report_without_charts_or_scripts():
     page = Page(html.render(comparison(), {}, PLOTLY))
     assert page.scripts == [] and "script-src 'none'" in page.policy
-
-
-def test_the_installed_plotly_is_taken_whole():
-    source = plotly_js().read_text(encoding="utf-8")
-    assert "plotly.js" in source[:200] and len(source) == len(html.script(source)[0])

@@ -27,20 +27,6 @@ def test_repeats_that_point_both_ways_say_that_nothing_is_clear():
     assert cards.difference(spread(0.9, 1.1, 0.95), MEMORY, "sequential") == "no clear difference from sequential"
 
 
-def test_gains_losses_and_ties_have_a_sign():
-    assert [cards.signed_text(spread(ratio)) for ratio in (0.46, 1.12, 1.002, 0.998)] == [
-        "\N{MINUS SIGN}54 %",
-        "+12 %",
-        "±0 %",
-        "±0 %",
-    ]
-
-
-def test_the_spread_says_how_often_it_was_measured():
-    assert cards.spread_text(spread(0.461)) == "ratio 0.46, measured once"
-    assert cards.spread_text(spread(0.45, 0.47, 0.46)) == "ratio 0.46, 0.45 to 0.47 in 3 repeats"
-
-
 @pytest.mark.parametrize(("identical", "word"), [(True, "identical"), (False, "differ"), (None, "not compared")])
 def test_weights_are_identical_or_not_or_not_compared(identical, word):
     assert word in cards.weights_text(verdict(identical_weights=identical))

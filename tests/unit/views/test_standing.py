@@ -96,34 +96,9 @@ def test_the_state_of_a_sub_model_says_what_it_waits_for(
     assert wording.standing_words(view, part).label == label
 
 
-def test_a_run_of_which_some_completed_says_so() -> None:
-    parts = tuple(
-        submodel(at, name, 2, state)
-        for at, (name, state) in enumerate([("a", State.COMPLETED), ("b", State.FAILED), ("c", State.COMPLETED)])
-    )
-    assert wording.run_words(run("r", State.FAILED, parts)).label == "Completed, 1 failed"
-    assert wording.run_words(run("r", State.FAILED, parts[1:2])).label == "Failed"
-    assert wording.run_words(run("r", State.RUNNING, parts)).label == "Running"
-
-
 def test_the_place_among_the_work_of_others_is_withheld() -> None:
     view = mid_flight()
     parts = tuple(replace(part, line=LinePlace(2, 3, True, "lenet waits less.")) for part in view.submodels)
     [mine] = share_of(replace(view, submodels=parts), frozenset({"transformer"}), frozenset()).submodels
     assert mine.line is None
     assert wording.standing_words(view, mine).label == "Waits for its turn"
-
-
-@pytest.mark.parametrize(
-    ("loss", "text"),
-    [
-        (None, "-"),
-        (6.776e-05, "6.78 \N{MULTIPLICATION SIGN} 10⁻⁵"),
-        (0.662, "0.6620"),
-        (12.5, "12.50"),
-        (3700.4, "3,700"),
-        (2e7, "2.00 \N{MULTIPLICATION SIGN} 10⁷"),
-    ],
-)
-def test_a_loss_reads_well_at_any_size(loss: float | None, text: str) -> None:
-    assert wording.loss_text(loss) == text
