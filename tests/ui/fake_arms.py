@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from tests.ui.fake_views import EPOCH_S, EPOCHS, NAMES, START_S, ended, run, sha, submodel
 from unifiednn_core.base.units import MIB
 from unifiednn_core.preflight.prediction import Prediction, SubModelPrediction
+from unifiednn_core.preflight.report import Certificate, CertificateCheck
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
@@ -171,16 +173,26 @@ def verdict(mode: Mode = "concurrent", ratios: tuple[Spread, ...] = (), **change
 
 def withheld(mode: Mode, why: str) -> Verdict:
     """A verdict that is not given."""
-    return Verdict(
-        mode=mode,
-        memory_ratio=None,
-        makespan_ratio=None,
-        mean_turnaround_ratio=None,
-        cpu_seconds_ratio=None,
-        gpu_seconds_ratio=None,
-        identical_weights=None,
-        withheld_because=why,
+    nothing = dict.fromkeys(f"{figure}_ratio" for figure in ("memory", "makespan", "mean_turnaround", "cpu_seconds"))
+    return verdict(mode, **nothing, identical_weights=None, withheld_because=why)
+
+
+def certificate(submodel: str, *, holds: bool, **changes: Any) -> Certificate:
+    """What is told of a file, whose outputs are those of the hybrid or not."""
+    outputs = CertificateCheck(
+        what="outputs", outcome="equal" if holds else "differs", text="Outputs of 8 probes: 3 bits."
     )
+    known = Certificate(
+        submodel=submodel,
+        model=f"{submodel}.pt2",
+        made_at_s=START_S,
+        holds=holds,
+        state_sha256="ab" * 32,
+        compared=(CertificateCheck(what="weights", outcome="equal", text="All 9 tensors."), outputs),
+        versions={"torch": "2.13"},
+        snippet=f"net = torch.export.load('{submodel}.pt2').module()",
+    )
+    return known.model_copy(update=changes)
 
 
 def comparison(**changes: object) -> Comparison:

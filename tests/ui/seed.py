@@ -9,12 +9,12 @@ import hashlib
 import random
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import pytest
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, inspect, select, update
 
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import STEPS_PER_EPOCH, demo_spec, ended, failed, interrupted, library, mid_flight, queued
@@ -64,7 +64,7 @@ from unifiednn_core.store.schema import (
 from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
 from unifiednn_core.views.comparison import Comparison
 from unifiednn_core.views.library import ServerFile
-from unifiednn_core.views.runs import FileView, RunView, SubModelView
+from unifiednn_core.views.runs import EventView, FileView, RunView, SubModelView
 
 _OF_HYBRIDS = (MemoryRow, StrataRow)
 _TABLES = (AttemptRow, CommandRow, EpochRow, EventRow, *_OF_HYBRIDS, SliceRow, StepRow, SubModelRow, HybridRow, RunRow)
@@ -238,11 +238,16 @@ class Seeded:
                 session.add(FileOwnerRow(sha256=file.sha256, owner="", filename=file.filename, created_at_s=0.0))
 
     @property
-    def drafts(self) -> "_Drafts":
+    def drafts(self) -> "_Told":
         """Documents of all drafts, without the names of their files; a change is written to the store."""
+        save = self.store.library.save_draft
         with self.store._database.read() as session:
-            rows = {row.id: row.document for row in session.scalars(select(DraftRow)) if row.run_id is None}
-        return _Drafts(self.store, rows)
+            rows = {row.id: dict(row.document) for row in session.scalars(select(DraftRow)) if row.run_id is None}
+        documents = {}
+        for draft_id, document in rows.items():
+            document.pop("filenames", None)
+            documents[draft_id] = _Told(document, lambda _, whole, draft_id=draft_id: save(draft_id, dict(whole)))
+        return _Told(documents, lambda draft_id, whole: save(draft_id, dict(whole[draft_id])))
 
     @property
     def on_server(self) -> tuple[ServerFile, ...]:
@@ -357,43 +362,25 @@ class _Written(list[Any]):
         self._write(list(self))
 
     def insert(self, place: SupportsIndex, value: Any) -> None:
-        super().insert(place, value)
-        self._write(list(self))
+        self[int(place) : int(place)] = [value]
 
     def clear(self) -> None:
-        super().clear()
-        self._write([])
+        self[:] = []
 
     def extend(self, values: Iterable[Any]) -> None:
-        super().extend(values)
-        self._write(list(self))
+        self[len(self) :] = values
 
 
-class _Drafts(dict[str, Any]):
-    """Drafts by their ids."""
+class _Told(dict[str, Any]):
+    """A dictionary that hands on each entry that is set, and itself."""
 
-    def __init__(self, store: Store, rows: dict[str, dict[str, Any]]):
-        plain = {
-            key: {entry: value for entry, value in row.items() if entry != "filenames"} for key, row in rows.items()
-        }
-        super().__init__({key: _Draft(store, key, document) for key, document in plain.items()})
-        self._store = store
-
-    def __setitem__(self, key: str, document: dict[str, Any]) -> None:
-        super().__setitem__(key, document)
-        self._store.library.save_draft(key, dict(document))
-
-
-class _Draft(dict[str, Any]):
-    """The document of a draft."""
-
-    def __init__(self, store: Store, draft_id: str, document: dict[str, Any]):
-        super().__init__(document)
-        self._store, self._draft_id = store, draft_id
+    def __init__(self, entries: dict[str, Any], write: Any):
+        super().__init__(entries)
+        self._write = write
 
     def __setitem__(self, key: str, value: Any) -> None:
         super().__setitem__(key, value)
-        self._store.library.save_draft(self._draft_id, dict(self))
+        self._write(key, self)
 
 
 def _first_runs() -> list[RunView]:
@@ -446,26 +433,21 @@ def _spec(view: RunView) -> dict[str, Any]:
     return spec | ({"checkpoint": {"every_s": int(seconds)}} if seconds.isdigit() else {})
 
 
+def _row(kind: type, view: Any, **columns: Any) -> Any:
+    """A row with what a view says of its columns, but for these."""
+    said = {column.key for column in inspect(kind).columns} & {field.name for field in fields(view)}
+    return kind(**{name: getattr(view, name) for name in said} | columns)
+
+
 def _run_row(view: RunView) -> RunRow:
     now_s, spec = time.time(), _spec(view)
     asked = None if view.fingerprint != FINGERPRINT else RunSpec.model_validate(spec)
     launched_at_s = view.launched_at_s
     if launched_at_s is None and view.elapsed_s is not None:
         launched_at_s = (view.ended_at_s or now_s) - view.elapsed_s
-    same = (
-        "name",
-        "device",
-        "mode",
-        "threads",
-        "cause",
-        "remedy",
-        "created_at_s",
-        "started_at_s",
-        "ended_at_s",
-        "waits_for",
-    )
-    return RunRow(
-        **{name: getattr(view, name) for name in same},
+    return _row(
+        RunRow,
+        view,
         id=view.run_id,
         state=view.state.value,
         fingerprint=view.fingerprint if asked is None else fingerprint(asked, view.device, view.threads or 1),
@@ -477,60 +459,23 @@ def _run_row(view: RunView) -> RunRow:
 
 
 def _hybrid_row(view: RunView) -> HybridRow:
-    same = (
-        "mode",
-        "attempt",
-        "recoveries",
-        "cpu_s",
-        "gpu_s",
-        "energy_j",
-        "now_reason",
-        "memory_source",
-        "peak_memory_bytes",
-    )
-    return HybridRow(
-        **{name: getattr(view, name) for name in same},
+    return _row(
+        HybridRow,
+        view,
         id=view.run_id,
         device=view.device if view.attempt else None,
         threads=view.threads or 1,
+        prediction={},
         memory_notes=list(view.memory_notes),
         heartbeat_at_s=None if view.heartbeat_age_s is None else time.time() - view.heartbeat_age_s,
     )
 
 
 def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
-    same = (
-        "name",
-        "arrival",
-        "number",
-        "priority",
-        "model_format",
-        "parameters",
-        "epochs",
-        "epochs_done",
-        "steps_total",
-        "steps_done",
-        "service_s",
-        "train_loss",
-        "train_accuracy",
-        "test_loss",
-        "test_accuracy",
-        "peak_memory_bytes",
-        "not_learning",
-        "cpu_s",
-        "cause",
-        "remedy",
-        "checkpoint_step",
-        "checkpoint_bytes",
-        "checkpoint_at_s",
-        "artifact",
-        "artifact_bytes",
-        "certify_at_s",
-        "state_sha256",
-    )
     ended_at_s = part.ended_at_s or view.ended_at_s or view.created_at_s
-    return SubModelRow(
-        **{name: getattr(part, name) for name in same},
+    return _row(
+        SubModelRow,
+        part,
         run_id=view.run_id,
         hybrid_id=view.run_id,
         state=part.state.value,
@@ -543,116 +488,60 @@ def _submodel_row(view: RunView, part: SubModelView) -> SubModelRow:
     )
 
 
+def _of(view: Any, *names: str, **more: Any) -> dict[str, Any]:
+    """These entries of a view, and more."""
+    return {name: getattr(view, name) for name in names} | more
+
+
 def _telemetry(view: RunView) -> Iterator[tuple[type, list[dict[str, Any]]]]:
     for part in view.submodels:
-        points: dict[float, dict[str, float]] = {}
-        for figure, series in (("loss", part.loss), ("accuracy", part.accuracy)):
-            for x, y in zip(series.x, series.y, strict=True):
-                points.setdefault(x, {})[figure] = y
-        yield StepRow, _steps(part, sorted(points.items()))
+        losses, accuracies = (dict(zip(one.x, one.y, strict=True)) for one in (part.loss, part.accuracy))
+        points = [(x, losses.get(x), accuracies.get(x)) for x in sorted({*losses, *accuracies})]
+        own = {"submodel": part.name, "attempt": 1}
+        yield StepRow, _steps(part, points)
         if part.redone_steps:
-            kept = len(points) - RESUMED_STEPS
-            yield (
-                AttemptRow,
-                [
-                    {"submodel": part.name, "attempt": attempt, "from_step": from_step, "at_s": view.created_at_s}
-                    for attempt, from_step in ((1, 0), (2, kept))
-                ],
-            )
-        tested = dict(zip(part.test_accuracy_curve.x, part.test_accuracy_curve.y, strict=True))
-        yield (
-            EpochRow,
-            [
-                {
-                    "submodel": part.name,
-                    "attempt": 1,
-                    "epoch": int(x),
-                    "step": int(x) * STEPS_PER_EPOCH,
-                    "test_loss": y,
-                    "test_accuracy": tested.get(x),
-                    "learning_rate": None,
-                    "train_loss": None,
-                    "train_accuracy": None,
-                }
-                for x, y in zip(part.test_loss_curve.x, part.test_loss_curve.y, strict=True)
-            ],
-        )
-    yield (
-        SliceRow,
-        [
-            {
-                "submodel": turn.submodel,
-                "attempt": 1,
-                "start_s": turn.start_s,
-                "end_s": turn.end_s,
-                "steps": turn.steps,
-                "from_step": 0,
-                "reason": turn.reason,
-            }
-            for turn in view.schedule
-        ],
-    )
+            first = own | {"from_step": 0, "at_s": view.created_at_s}
+            yield AttemptRow, [first, first | {"attempt": 2, "from_step": len(points) - RESUMED_STEPS}]
+        curve, other = part.test_loss_curve, part.test_accuracy_curve
+        tested = dict(zip(other.x, other.y, strict=True))
+        epochs = [
+            {"epoch": int(x), "step": int(x) * STEPS_PER_EPOCH, "test_loss": y, "test_accuracy": tested.get(x)}
+            for x, y in zip(curve.x, curve.y, strict=True)
+        ]
+        yield EpochRow, [own | epoch for epoch in epochs]
+    turns = (_of(turn, "submodel", "start_s", "end_s", "steps", "reason") for turn in view.schedule)
+    yield SliceRow, [turn | {"attempt": 1, "from_step": 0} for turn in turns]
     source = view.memory_source
     memory = zip(view.memory.x, view.memory.y, strict=True)
     yield MemoryRow, [{"at_s": x, "source": source, "size_bytes": int(y)} for x, y in memory if source]
     yield StrataRow, _strata(view)
-    yield (
-        EventRow,
-        [
-            {
-                "submodel": event.submodel,
-                "at_s": event.at_s,
-                "kind": event.kind,
-                "code": event.code or "legacy",
-                "state": event.state,
-                "fields": dict(event.fields) or {"text": event.message},
-            }
-            for event in view.events
-        ],
-    )
-    yield (
-        EventRow,
-        [
-            {
-                "submodel": mark.submodel,
-                "at_s": (view.started_at_s or 0.0) + mark.at_s,
-                "kind": "state",
-                "code": "entered",
-                "state": "running",
-                "fields": {},
-            }
-            for mark in view.marks
-            if mark.kind == "load"
-        ],
-    )
+    told = [
+        _of(event, "submodel", "at_s", "kind", "state", code=event.code or "legacy", fields=_said(event))
+        for event in view.events
+    ]
+    loaded = [
+        _of(mark, "submodel", at_s=(view.started_at_s or 0.0) + mark.at_s) for mark in view.marks if mark.kind == "load"
+    ]
+    entered = {"kind": "state", "code": "entered", "state": "running", "fields": {}}
+    yield EventRow, [*told, *(mark | entered for mark in loaded)]
+    asked = [(one, *one.text.split()) for one in view.waiting_commands]
     yield (
         CommandRow,
-        [
-            {
-                "submodel": command.submodel,
-                "verb": command.text.split()[0],
-                "issued_at_s": command.issued_at_s,
-                "arguments": {command.text.split()[0]: int(command.text.split()[1])},
-            }
-            for command in view.waiting_commands
-        ],
+        [_of(one, "submodel", "issued_at_s", verb=verb, arguments={verb: int(value)}) for one, verb, value in asked],
     )
 
 
-def _steps(part: SubModelView, points: Sequence[tuple[float, dict[str, float]]]) -> list[dict[str, Any]]:
+def _said(event: EventView) -> dict[str, Any]:
+    return dict(event.fields) or {"text": event.message}
+
+
+def _steps(part: SubModelView, points: Sequence[tuple[float, float | None, float | None]]) -> list[dict[str, Any]]:
     """Steps that count; where some were lost, the last few were trained by a second attempt, over the lost ones."""
     kept = len(points) - RESUMED_STEPS if part.redone_steps else len(points)
     rows = [
-        {
-            "submodel": part.name,
-            "attempt": 1 if step <= kept else 2,
-            "step": step,
-            "steps": 1,
-            "epoch": x,
-            "loss": point.get("loss"),
-            "accuracy": point.get("accuracy"),
-        }
-        for step, (x, point) in enumerate(points, start=1)
+        {"submodel": part.name, "step": step, "steps": 1, "epoch": x, "loss": loss, "accuracy": accuracy}
+        | {"attempt": 1 if step <= kept else 2}
+        for step, (x, loss, accuracy) in enumerate(points, start=1)
     ]
     lost = [
         {**rows[0], "attempt": 1, "step": kept + at, "epoch": points[kept - 1][0] + at / STEPS_PER_EPOCH}

@@ -7,18 +7,13 @@ import pytest
 from tests.ui.fake_arms import prediction
 from tests.ui.fake_views import submitted_demo
 from tests.ui.reading import press, text_of
-from unifiednn_core.base.errors import Finding
 from unifiednn_core.base.units import MIB
-
-
-def test_a_run_starts_without_baselines_unless_they_are_chosen(open_page, service, drafted):
-    press(open_page("build", draft=drafted), "Start training")
-    assert service.plans == [((), False)]
 
 
 @pytest.mark.parametrize(
     ("choice", "modes", "when", "first"),
     [
+        ("None", (), "after", False),
         ("Concurrent", ("concurrent",), "after", False),
         ("Sequential", ("sequential",), "before", True),
         ("Both", ("concurrent", "sequential"), "after", False),
@@ -29,21 +24,14 @@ def test_baselines_are_chosen_before_or_after_and_kept_in_the_draft(
     choice, modes, when, first, open_page, service, drafted
 ):
     app = open_page("build", draft=drafted)
-    app.segmented_control(key="run-baselines").set_value(choice).run()
+    app.segmented_control(key="run-baselines").set_value("Both").run()
     app.segmented_control(key="run-baselines-when").set_value(when).run()
+    app.segmented_control(key="run-baselines").set_value(choice).run()
     assert service.drafts[drafted]["baselines"] == list(modes)
     app = open_page("build", draft=drafted)
     assert app.segmented_control(key="run-baselines").value == choice
     press(app, "Start training")
     assert service.plans == [(modes, first)] and service.submitted[0].submodels == submitted_demo()
-
-
-def test_a_choice_of_baselines_can_be_taken_back(open_page, service, drafted):
-    service.drafts[drafted] |= {"baselines": ["concurrent"], "baselines_first": True}
-    app = open_page("build", draft=drafted)
-    app.segmented_control(key="run-baselines").set_value("None").run()
-    press(app, "Start training")
-    assert service.plans == [((), False)]
 
 
 def test_a_check_shows_the_predicted_memory_beside_the_paper_and_the_budget(open_page, service, drafted):
@@ -61,14 +49,6 @@ def test_a_prediction_beyond_the_budget_says_how_much_is_lacking(open_page, serv
     service.predicted = replace(prediction(), budget_bytes=400 * MIB, budget_text="memory_limit_bytes of the spec")
     words = text_of(press(open_page("build", draft=drafted), "Check"))
     assert "12 MiB short · memory_limit_bytes of the spec" in words
-
-
-def test_a_start_that_does_not_fit_shows_the_smallest_change_that_would(open_page, service, drafted):
-    remedy = "Split the batches of transformer in 2 parts: then 380 MiB are needed."
-    message = "The hybrid needs 412 MiB and cpu has 400 MiB."
-    service.findings = (Finding(title="Too large", field="memory_limit_bytes", message=message, remedy=remedy),)
-    words = text_of(press(open_page("build", draft=drafted), "Start training"))
-    assert message in words and remedy in words and service.submitted == []
 
 
 def test_a_memory_limit_reaches_the_spec_and_one_to_the_byte_stays_so(open_page, service, drafted):

@@ -62,11 +62,16 @@ def test_a_second_upload_of_one_name_is_the_one_that_is_saved(
 def test_the_parts_of_a_split_are_chosen_though_others_have_their_names(open_page, service, monkeypatch):
     train, _ = twin(service, "digits_train.pt")
     test, _ = twin(service, "digits_test.pt")
-    monkeypatch.setattr(service.library, "split_data", lambda sha256, **plan: (train, test))
+    asked = []
+    monkeypatch.setattr(
+        service.library, "split_data", lambda sha256, **plan: asked.append(plan["test_share"]) or (train, test)
+    )
     app = open_page("build")
     app.button(key="add").click().run()
+    assert "Split" not in labels(app), "nothing to split yet"
     box(app, "Training data").select_index(0).run()
     press(app, "Split")
+    assert asked == [0.2] and "Split" not in labels(app)
     assert (box(app, "Training data").value, box(app, "Test data").value) == (
         f"sha256:{train.sha256}",
         f"sha256:{test.sha256}",

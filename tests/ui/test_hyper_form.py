@@ -1,13 +1,11 @@
 """The form of hyper-parameters offers what the tables have, and gives back what JSON says."""
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.reading import box, press
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULERS, LR_SCHEDULES, OPTIMIZERS, Argument
 from unifiednn_core.spec.run import Hyperparameters, parse_hyperparameters
-from unifiednn_core.spec.techniques import TECHNIQUES, name_of
-from unifiednn_core.views.techniques import parameters_of
+from unifiednn_core.spec.techniques import TECHNIQUES
 
 FIELDS = Hyperparameters.model_fields
 
@@ -147,12 +145,6 @@ def test_each_technique_is_a_box_with_its_parameters_and_says_whether_it_is_exac
     {box.label: box for box in app.checkbox}["bfloat16"].check().run()
     assert app.session_state["now"][0]["techniques"] == [{"name": "compression", "bfloat16": True}]
     assert lossy_boxes(app) == lossy + 1
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES, ids=name_of)
-def test_every_parameter_of_a_technique_has_a_field_with_its_description(technique):
-    for parameter in parameters_of(technique):
-        assert parameter.help.endswith("."), f"{name_of(technique)}.{parameter.name} needs a docstring below it"
 
 
 def test_a_form_left_alone_asks_for_nothing_but_the_defaults():

@@ -33,10 +33,16 @@ def test_a_run_that_ends_or_has_ended_is_not_adjusted(state, open_page, service)
     assert not {"Adjust", "Add a sub-model"} & labels(open_page("run", run="r-any"))
 
 
-def test_nothing_can_be_applied_before_something_was_changed(open_page):
+@pytest.mark.parametrize(
+    ("verb", "label", "value"), [("epochs", "Epochs of resnet", 30), ("deadline", "Deadline of resnet", 900.0)]
+)
+def test_what_was_changed_is_applied_by_its_own_button(verb, label, value, open_page, service):
     app = adjusting(open_page)
-    for label in ("Apply order", "Apply priorities", "Apply deadlines", "Apply epochs", "Apply policy"):
-        assert button(app, label).disabled
+    for what in ("order", "priorities", "deadlines", "epochs", "policy"):
+        assert button(app, f"Apply {what}").disabled, "before something was changed"
+    box(app, label).set_value(value).run()
+    press(app, f"Apply {verb.removesuffix('s')}s")
+    assert service.done == [(verb, "r-live", "resnet", value)]
 
 
 def test_priorities_are_applied_by_their_own_button_and_shown_as_waiting(open_page, service):
@@ -47,21 +53,6 @@ def test_priorities_are_applied_by_their_own_button_and_shown_as_waiting(open_pa
     assert service.done == [("priority", "r-live", "transformer", -3)]
     assert "priority -3 for transformer: requested 0 s ago, takes effect at the next step" in text_of(app)
     assert box(app, "Epochs of resnet").value == 30, "what was typed beside it is kept"
-
-
-def test_epochs_are_applied_by_their_own_button(open_page, service):
-    app = adjusting(open_page)
-    box(app, "Epochs of resnet").set_value(30).run()
-    press(app, "Apply epochs")
-    assert service.done == [("epochs", "r-live", "resnet", 30)]
-
-
-def test_deadlines_are_applied_by_their_own_button_and_an_empty_one_is_none(open_page, service):
-    app = adjusting(open_page)
-    box(app, "Deadline of resnet").set_value(900.0).run()
-    press(app, "Apply deadlines")
-    assert service.done == [("deadline", "r-live", "resnet", 900.0)]
-    assert "deadline 900 s for resnet: requested" in text_of(app)
 
 
 def with_nodes(*names, nodes=4, devices=2):

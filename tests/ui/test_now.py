@@ -1,4 +1,3 @@
-import re
 import sqlite3
 import time
 from dataclasses import replace
@@ -73,11 +72,6 @@ def test_a_pause_reaches_the_service(open_page, service):
     app.button(key="pause-r-live-").click().run()
     assert service.done == [("pause", "r-live", None)]
     assert "Pausing…" in text_of(app)
-
-
-def test_a_silent_worker_is_told(open_page, service):
-    service.listed[0] = replace(mid_flight(), heartbeat_age_s=25.0)
-    assert re.search(r"The worker has been silent for 2\d s", text_of(open_page("now")))
 
 
 def test_a_dead_supervisor_is_told(open_page, service):

@@ -1,6 +1,5 @@
 import shlex
 
-import pytest
 from typer.testing import CliRunner
 
 from pages._ui import uploads
@@ -12,16 +11,6 @@ from unifiednn_core.preflight.pack.request import ExampleInput, PackReport
 
 def shown(app):
     return " ".join([*(element.value for element in (*app.markdown, *app.code)), text_of(app)])
-
-
-@pytest.mark.parametrize("page", ["build", "library"])
-def test_the_way_to_hand_a_network_in_is_shown(open_page, page):
-    words = shown(open_page(page))
-    assert uploads.COMMAND in words
-    for option, meaning in uploads.OPTIONS:
-        assert option in words and meaning in words
-    for sentence in ("Pack it on your own machine", "No preparation needed", "What comes back"):
-        assert sentence in words
 
 
 def test_it_stands_beside_the_button_that_adds_and_goes_while_one_is_edited(open_page):

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from pages._ui import host_rows
 from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
@@ -10,7 +9,6 @@ from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.devices import on_host
 from unifiednn_core.spec.run import BASELINES
 from unifiednn_core.store.hosts import HostRow
-from unifiednn_core.store.leases import LOST_S
 
 
 @pytest.fixture
@@ -75,10 +73,6 @@ def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, bus
     assert {one.state for one in busy.devices.devices()} == {"ready"}
     [_, gpu] = busy.devices.hosts()
     assert gpu.differences == ("torch is 2.12, and 2.13 on the server.",)
-
-
-def test_a_silent_host_says_when_it_is_declared_lost():
-    assert f"after {LOST_S:g} s" in host_rows.STATES["silent"][2]
 
 
 def test_a_host_that_parks_says_so_and_is_forgotten_once_it_is_away(open_page, busy):

@@ -29,20 +29,6 @@ def test_an_interrupted_run_is_resumed_from_its_banner_which_says_what_that_does
     assert service.done == [("resume", "r-lost", None)]
 
 
-def test_a_paused_run_says_that_it_holds_no_device(open_page, service):
-    service.listed[:] = [run("r-paused", State.PAUSED, (submodel(0, "lenet", 2, State.QUEUED),))]
-    words = text_of(open_page("run", run="r-paused"))
-    assert "It holds no device" in words and "Memory 0 MiB" in words
-
-
-@pytest.mark.parametrize(
-    ("recovery", "sentence"), [("auto", "restarts by itself after a crash"), ("ask", "waits for you after a crash")]
-)
-def test_how_progress_is_kept_stands_above_the_sub_models(recovery, sentence, open_page, service):
-    service.listed[0] = replace(mid_flight(), checkpoint_text="every 5 s", recovery=recovery)
-    assert f"checkpoint every 5 s; {sentence}" in text_of(open_page("run", run="r-live"))
-
-
 @pytest.mark.parametrize(("state", "when"), [(State.RUNNING, "at the next step"), (State.PAUSED, "when it trains")])
 def test_what_was_asked_for_is_shown_until_it_takes_effect(state, when, open_page, service):
     waiting = (CommandView(submodel="lenet", text="priority 3", issued_at_s=START_S),)

@@ -6,7 +6,6 @@ import pytest
 
 from tests.ui.fake_views import mid_flight
 from tests.ui.reading import text_of
-from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.spec.lifecycle import ENDED
 
 
@@ -97,15 +96,3 @@ def test_a_run_named_like_markdown_can_be_discarded(open_page, service):
     assert "`*a* [b](c)`" in name_field(app).label
     name_field(app).set_value("*a* [b](c)").run()
     assert not app.button(key="discard-yes").disabled
-
-
-def test_a_discard_that_came_too_late_is_told(open_page, service, monkeypatch):
-    def discard(run_id, submodel):
-        raise IllegalTransition("demo", "completed", "discard", [])
-
-    monkeypatch.setattr(service.runs, "discard", discard)
-    app = asked(open_page)
-    app.button(key="stop-discard").click().run()
-    name_field(app).set_value("demo").run()
-    app.button(key="discard-yes").click().run()
-    assert not app.exception and any("does not allow" in toast.value for toast in app.toast)

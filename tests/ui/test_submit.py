@@ -22,11 +22,6 @@ def test_without_a_network_nothing_can_be_submitted_and_the_page_says_what_is_mi
     assert "Submit" in labels(app) and "Check" in labels(app)
 
 
-def test_opening_the_page_leaves_no_draft_behind(open_page, service):
-    open_page("submit")
-    assert service.drafts == {}
-
-
 def test_one_network_is_submitted_as_a_shared_run_and_its_page_opens(open_page, service):
     app = chosen(open_page("submit"))
     assert not app.button(key="start").disabled
@@ -49,14 +44,6 @@ def test_a_refresh_loses_nothing(open_page, service):
     again = open_page("submit", draft=draft_id)
     assert epochs(again).value == 7 and not again.button(key="start").disabled
     assert "No such draft" in text_of(open_page("submit", draft="gone"))
-
-
-def test_what_the_check_finds_is_shown(open_page, service):
-    service.findings = (
-        Finding(title="Bad", field="submodels.lenet.model", message="It is odd.", remedy="Look at it."),
-    )
-    app = press(chosen(open_page("submit")), "Check")
-    assert "It is odd." in text_of(app)
 
 
 def test_warnings_come_before_the_submission(open_page, service):
