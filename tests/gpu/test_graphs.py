@@ -53,15 +53,7 @@ def at_work(cuda: torch.device, submodel: SubModel) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_replayed_steps_give_the_bits_of_eager_ones(cuda: torch.device, name: str) -> None:
-    bench = bench_of(cuda, name)
-    ended = bench.run()
-    assert told(bench) == {name: None}
-    assert hash_of(ended[name]) == alone(KINDS[name], spec_of(name, KINDS[name]), cuda)
-
-
-def test_all_of_them_in_turns_do_so_too(cuda: torch.device) -> None:
+def test_replayed_steps_of_all_in_turns_give_the_bits_of_eager_ones(cuda: torch.device) -> None:
     bench = bench_of(cuda, *KINDS)
     ended = bench.run()
     assert told(bench) == dict.fromkeys(KINDS)

@@ -1,4 +1,4 @@
-"""Submissions of two people on GPUs: they meet in one worker, and go from one GPU to an equal one."""
+"""Submissions of two people on a GPU: they meet in one worker."""
 
 from collections.abc import Iterator
 
@@ -43,36 +43,3 @@ def test_two_people_meet_in_one_worker_with_the_bits_of_alone(pool: Pool) -> Non
     [hybrid] = pool.hybrids()
     assert pool.places(hers, *runs) == [hybrid.id] * 3 and hybrid.device == "cuda:0"
     assert hybrid.peak_memory_bytes is None or hybrid.peak_memory_bytes > 0
-
-
-def test_what_trains_on_a_gpu_that_is_drained_goes_on_on_an_equal_one_with_the_same_bits(pool: Pool) -> None:
-    gpus = [row for row in pool.store.devices.all() if row.type == "cuda"]
-    if len(gpus) < 2 or gpus[0].kind != gpus[1].kind:
-        pytest.skip("there are no two equal GPUs here")
-    net = Net("alpha", seed=1, epochs=2_000)
-    for gpu in gpus[2:]:
-        pool.service.devices.drain_device(gpu.name)
-    alone = pool.submit(ALICE, net, device="cuda", hybrid="private")
-    pool.start()
-    expected = hashes(pool, alone)
-    goer = pool.submit(ALICE, net, device="cuda")
-    pool.until(lambda: pool.row(goer).steps_done, "first step")
-    [first] = pool.attempts(goer)
-    pool.service.devices.drain_device(first.device)
-    assert hashes(pool, goer) == expected
-    stays = pool.attempts(goer)
-    assert [stay.device for stay in stays] == [first.device, *({gpus[0].name, gpus[1].name} - {first.device})]
-    assert stays[1].from_step > 0 and pool.row(goer).steps_done == net.steps, "no step is trained twice"
-
-
-def test_two_submissions_train_at_once_on_two_gpus(pool: Pool) -> None:
-    gpus = [row.name for row in pool.store.devices.all() if row.type == "cuda"]
-    if len(gpus) < 2:
-        pytest.skip("there are no two GPUs here")
-    runs = [
-        pool.submit(person, Net("alpha", seed, epochs=LONG), device="cuda") for seed, person in enumerate((ALICE, BOB))
-    ]
-    pool.start()
-    pool.until(lambda: all(pool.row(run_id).steps_done for run_id in runs), "first step of both")
-    devices = [pool.store.hybrids.get(place)[0].device for place in pool.places(*runs)]
-    assert len(set(devices)) == 2 and set(devices) <= set(gpus)
