@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.tools.bench.kit import ASKED, CASE, SCENARIO, write_data
-from tools.bench import launcher, mps, report, result, runner
+from tests.tools.bench_kit import ASKED, CASE, SCENARIO, write_data
+from tools.bench import arms, launcher, report, result, runner
 from tools.bench.scenarios import Hybrid
 from unifiednn_core.service import facade
 
 pytestmark = pytest.mark.slow
+NAMES = ("lenet-1", "lenet-2")
 
 
 def test_a_workload_runs_through_the_service_and_has_equal_weights(
@@ -21,31 +22,27 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(
     template = SimpleNamespace(stop=lambda: stopped.append("stop"), start=lambda: None, ready=lambda: True)
     monkeypatch.setattr(launcher, "LocalLauncher", facade.LocalLauncher)  # which forks workers of tests
     monkeypatch.setattr(launcher, "template", template)
-    monkeypatch.setattr(mps, "is_installed", lambda: False)
-    ways = (*CASE.hybrids, Hybrid(policy={"name": "priority"}, start="warm"))
-    first = replace(CASE, hybrids=ways, baselines=("concurrent", "concurrent-pipedream"))
-    cases = (first, replace(CASE, name="with MPS", mps=True))
-    scenario = replace(SCENARIO, cases=cases)
-    on_progress: list[runner.BenchProgress] = []
+    monkeypatch.setattr(arms.shutil, "which", lambda _: None)
+    first = replace(CASE, hybrids=(*CASE.hybrids, Hybrid(policy={"name": "priority"}, start="warm")))
+    others = [replace(CASE, name=arm, arm=arm) for arm in ("resident", "pipedream", "mps")]
+    scenario = replace(SCENARIO, cases=(first, *others))
     folder = write_data(tmp_path / "data")
-    (found,) = runner.measure(scenario, folder, tmp_path / "work", repeats=1, on_progress=on_progress.append)
+    (found,) = runner.measure(scenario, folder, tmp_path / "work", repeats=1)
     document = result.document(scenario, found, ASKED, 1)
-    (case,) = document["cases"]
-    hybrid, concurrent = case["hybrids"]["fcfs"], case["baselines"]["concurrent"]
-    assert hybrid["problem"] is concurrent["problem"] is None
-    for name in ("lenet-1", "lenet-2"):
-        assert hybrid["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
-    assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
-    piped, judged = case["baselines"]["concurrent-pipedream"], case["verdicts"]["fcfs"]["concurrent-pipedream"]
-    assert (piped["problem"], judged["identical_weights"], judged["withheld_because"]) == (None, None, None)
-    assert sum("ends with a test accuracy" in note for note in judged["notes"]) == 2
-    for name, part in piped["submodels"].items():
+    plain, resident, piped = document["cases"]
+    assert list(plain["hybrids"]) == ["fcfs", "priority, warm"]
+    hybrid, concurrent = plain["hybrids"]["fcfs"], plain["baselines"]["concurrent"]
+    for arm in (hybrid, concurrent, resident["baselines"]["concurrent"]):
+        assert arm["problem"] is None and 0 < arm["file_bytes"][0] < arm["anonymous_bytes"][0] < 2**30
+        for name in NAMES:
+            assert arm["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
+    for case in (plain, resident):
+        assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
+    assert resident["baselines"]["concurrent"]["loader_s"] < concurrent["loader_s"]
+    assert piped["verdicts"] == {} and piped["baselines"]["concurrent"]["problem"] is None
+    for name, part in piped["baselines"]["concurrent"]["submodels"].items():
+        assert part["test_accuracy"] is not None
         assert part["state_sha256"] != concurrent["submodels"][name]["state_sha256"]
-    assert document["complete"] is True
-    assert list(case["hybrids"]) == ["fcfs", "priority, warm"]
-    assert on_progress[-1].arms == 4
-    assert len(stopped) == 3, "no template beside the arms that do not count it"
-    assert any("MPS" in note for note in document["notes"])
-    for arm in (hybrid, concurrent):
-        assert 0 < arm["file_bytes"][0] < arm["anonymous_bytes"][0] < 2**30
-    assert report.section("tiny-cpu.json", document, ()).startswith("### `tiny`")
+    assert document["complete"] is True and any("lacks it: mps" in note for note in document["notes"])
+    assert len(stopped) == 6, "no template beside the arms that do not count it"
+    assert report.section(document).startswith("tiny, scale cpu")

@@ -1,27 +1,21 @@
 """Writes the spec and files of a case into a folder, as a user would have them."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.bench import data
 from tools.bench.networks import NETWORKS, Scale
 from tools.bench.scenarios import Case, Scenario, Task
 from tools.machine import ToolFailed
-from unifiednn_core.spec.run import (
-    ArchitectureSpec,
-    Hyperparameters,
-    LRSchedulerSpec,
-    PolicySpec,
-    RunSpec,
-    SubModelSpec,
-)
+from unifiednn_core.spec.run import ArchitectureSpec, PolicySpec, RunSpec, SubModelSpec
 
 PATIENCE_S = 600
+_HYPERPARAMETERS = ("epochs", "batch_size", "optimizer", "learning_rate", "seed")
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -42,11 +36,6 @@ class Prepared:
         lanes = {"lanes": hybrid.lanes} if hybrid.lanes else {}
         return self.spec.model_copy(update={"policy": PolicySpec.model_validate(dict(hybrid.policy)), **lanes})
 
-    def shortened(self, factor: float) -> "Prepared":
-        """The case with fewer epochs, at least one for each sub-model."""
-        parts = tuple(_with_epochs(part, max(1, int(factor * _epochs(part)))) for part in self.spec.submodels)
-        return replace(self, spec=self.spec.model_copy(update={"submodels": parts}))
-
 
 def prepare(scenario: Scenario, case: Case, folder: Path, base: Path) -> Prepared:
     """Write data from `folder`, weights and `spec-NAME.json` into `base`.
@@ -65,7 +54,6 @@ def prepare(scenario: Scenario, case: Case, folder: Path, base: Path) -> Prepare
         name=f"{scenario.name}, {case.name}",
         device=scenario.device,
         threads=scenario.threads,
-        profile=case.profile,
         policy=PolicySpec.model_validate(dict(case.hybrids[0].policy)),
         submodels=tuple(parts),
     )
@@ -74,29 +62,16 @@ def prepare(scenario: Scenario, case: Case, folder: Path, base: Path) -> Prepare
 
 
 def _submodel(task: Task, scale: Scale, train: str, test: str) -> SubModelSpec:
-    network, decay, scaling = NETWORKS[task.network], task.lr_decay, data.SOURCES[task.data].scaling
-    return SubModelSpec(
-        name=task.name,
-        model=_weights_of(task),
-        architecture=None
-        if network.suffix == ".pt2"
-        else ArchitectureSpec(name=network.architecture, args=network.args(scale)),
-        train_data=train,
-        test_data=test,
-        priority=task.priority,
-        hyperparameters=Hyperparameters(
-            epochs=task.epochs,
-            batch_size=task.batch_size,
-            optimizer=task.optimizer,
-            learning_rate=task.learning_rate,
-            lr_scheduler=None if decay is None else LRSchedulerSpec(name="exponential", args={"gamma": decay}),
-            seed=task.seed,
-            techniques=list(task.techniques),  # type: ignore[arg-type]  # by their names
-        ),
-        scale=scaling.get("scale"),
-        mean=scaling.get("mean"),
-        std=scaling.get("std"),
-    )
+    network = NETWORKS[task.network]
+    hyper: dict[str, Any] = {name: getattr(task, name) for name in _HYPERPARAMETERS}
+    hyper["techniques"] = list(task.techniques)
+    if task.lr_decay is not None:
+        hyper["lr_scheduler"] = {"name": "exponential", "args": {"gamma": task.lr_decay}}
+    built = network.suffix == ".safetensors"
+    architecture = ArchitectureSpec(name=network.architecture, args=network.args(scale)) if built else None
+    asked = {"name": task.name, "model": _weights_of(task), "architecture": architecture, "priority": task.priority}
+    asked |= {"train_data": train, "test_data": test, "hyperparameters": hyper, **data.SOURCES[task.data].scaling}
+    return SubModelSpec.model_validate(asked)
 
 
 def _weights_of(task: Task) -> str:
@@ -119,25 +94,9 @@ def _write_weights(wanted: Sequence[tuple[Task, Path]], scale: Scale) -> None:
         for network in (NETWORKS[task.network],)
     ]
     command = [sys.executable, "-m", "tools.bench.weights"]
-    search_path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
+    given: dict[str, Any] = {"input": json.dumps(asked), "text": True, "capture_output": True, "cwd": _REPOSITORY}
     try:
-        subprocess.run(
-            command,
-            input=json.dumps(asked),
-            text=True,
-            check=True,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            env=os.environ | {"PYTHONPATH": search_path},
-        )
+        subprocess.run(command, check=True, timeout=PATIENCE_S, **given)
     except (OSError, subprocess.SubprocessError) as error:
         log = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         raise ToolFailed(f"The networks could not be written: {log[-1] if log else error}.") from error
-
-
-def _epochs(part: SubModelSpec) -> int:
-    return part.hyperparameters.epochs
-
-
-def _with_epochs(part: SubModelSpec, epochs: int) -> SubModelSpec:
-    return part.model_copy(update={"hyperparameters": part.hyperparameters.model_copy(update={"epochs": epochs})})

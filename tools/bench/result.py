@@ -3,12 +3,12 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import psutil
 
-from tools.bench import figure14, paper
 from tools.bench.networks import NETWORKS
 from tools.bench.prepare import Prepared
 from tools.bench.runner import BenchRepeats
@@ -23,6 +23,7 @@ COMMIT = "UNIFIEDNN_COMMIT"
 RATIOS = ("memory", "makespan", "mean_turnaround", "cpu_seconds", "gpu_seconds")
 _PART_FIGURES = ("wait_s", "service_s", "turnaround_s", "cpu_s")
 BUSY = 0.15
+PIPEDREAM = "pipedream"
 Document = dict[str, Any]
 
 
@@ -49,7 +50,6 @@ def document(scenario: Scenario, measured: BenchRepeats, asked: Mapping[str, Any
         for prepared, found in measured.cases
         for threshold in prepared.case.thresholds
     ]
-    more = {"tables": figure14.tables(cases, paper.read())} if scenario.name == figure14.NAME else {}
     return {
         "bench": scenario.name,
         "scale": scenario.scale,
@@ -63,7 +63,6 @@ def document(scenario: Scenario, measured: BenchRepeats, asked: Mapping[str, Any
         "thresholds": thresholds,
         "notes": notes,
         "cases": cases,
-        **more,
     }
 
 
@@ -76,29 +75,23 @@ def _case(prepared: Prepared, found: Sequence[Comparison], measured: BenchRepeat
     ways = [hybrid.name for hybrid in prepared.case.hybrids]
     return {
         "name": prepared.case.name,
+        "arm": prepared.case.arm,
         "device": prepared.spec.device,
         "submodels": {
-            part.name: {
+            task.name: {
+                **asdict(task),
                 "network": NETWORKS[task.network].title,
                 "architecture": NETWORKS[task.network].architecture,
-                "parameters": measured.parameters[prepared.case.name][part.name],
-                "data": part.train_data,
-                "test_data": part.test_data,
-                "epochs": part.hyperparameters.epochs,
-                "epochs_of_workload": task.epochs,
-                "batch_size": part.hyperparameters.batch_size,
-                "optimizer": part.hyperparameters.optimizer,
-                "learning_rate": part.hyperparameters.learning_rate,
-                "priority": part.priority,
-                "seed": part.hyperparameters.seed,
+                "parameters": measured.parameters[prepared.case.name][task.name],
             }
-            for part, task in zip(prepared.spec.submodels, prepared.case.tasks, strict=True)
+            for task in prepared.case.tasks
         },
         "hybrids": {way: _arm(comparison.hybrid) for way, comparison in zip(ways, found, strict=True)},
         "baselines": {mode: _arm(arm) for mode, arm in found[0].baselines.items()},
         "verdicts": {
             way: {mode: _verdict(comparison.verdicts[mode]) for mode in prepared.case.baselines}
             for way, comparison in zip(ways, found, strict=True)
+            if prepared.case.arm != PIPEDREAM  # which trains with weights of earlier steps
         },
     }
 

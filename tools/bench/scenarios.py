@@ -1,17 +1,16 @@
-"""The workloads: those of the paper, and many small networks. Frozen values, no torch."""
+"""The workloads: those of the paper, and equal small networks. Frozen values, no torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tools.bench import figure14
+from tools.bench.arms import Arm
 from tools.bench.networks import SCALES, Scale
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.run import BASELINES, PLAIN_BASELINES, Mode
+from unifiednn_core.spec.run import BASELINES, Mode
 
 Figure = Literal["memory", "makespan", "mean_turnaround", "cpu_seconds"]
 ALL = 10**9  # samples: all
-_WITH_RESIDENT: tuple[Mode, ...] = (*BASELINES, "concurrent-resident")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +76,9 @@ class Case:
     tasks: tuple[Task, ...]
     hybrids: tuple[Hybrid, ...] = (Hybrid(policy={"name": "fcfs"}),)
     baselines: tuple[Mode, ...] = BASELINES
+    arm: Arm = "plain"
+    """How the baselines train."""
     thresholds: tuple[Threshold, ...] = ()
-    profile: Literal["exact", "fast"] = "exact"
-    mps: bool = False
-    """Whether the baselines share the GPU by NVIDIA's MPS. Only where that is installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,35 +95,16 @@ class Scenario:
     """Notes for readers of the result."""
 
 
-def _vision(scale: Scale, epochs: tuple[int, int, int], samples: tuple[int, int]) -> tuple[Task, ...]:
-    """LeNet, ResNet18 and the ResNet-34 that the paper calls ResNet50; `samples` of MNIST and CIFAR-10."""
-    digits, images = samples if scale == "cpu" else (ALL, ALL)
-    lenet = Task(
-        name="lenet",
-        network="lenet",
-        data="mnist",
-        epochs=epochs[0],
-        batch_size=256,
-        learning_rate=0.01,
-        priority=1,
-        train=digits,
-        test=digits // 6,
-        seed=1,
+def _vision(epochs: tuple[int, int, int], digits: int = ALL, images: int = ALL) -> tuple[Task, ...]:
+    """LeNet, ResNet18 and the ResNet-34 that the paper calls ResNet50; so many samples of MNIST and CIFAR-10."""
+    lenet = Task(name="lenet", network="lenet", data="mnist", epochs=epochs[0], batch_size=256, learning_rate=0.01)
+    resnet = Task(name="resnet18", network="resnet18", data="cifar10", epochs=0, batch_size=128, learning_rate=0.001)
+    resnet = replace(resnet, train=images, test=images // 4)
+    return (
+        replace(lenet, priority=1, seed=1, train=digits, test=digits // 6),
+        replace(resnet, priority=2, seed=2, epochs=epochs[1]),
+        replace(resnet, priority=3, seed=3, epochs=epochs[2], name="resnet50", network="resnet34"),
     )
-    resnet18 = Task(
-        name="resnet18",
-        network="resnet18",
-        data="cifar10",
-        epochs=epochs[1],
-        batch_size=128,
-        learning_rate=0.001,
-        priority=2,
-        train=images,
-        test=images // 4,
-        seed=2,
-    )
-    resnet34 = replace(resnet18, name="resnet50", network="resnet34", epochs=epochs[2], priority=3, seed=3)
-    return lenet, resnet18, resnet34
 
 
 def _ways(policy: str) -> tuple[Hybrid, ...]:
@@ -134,17 +113,19 @@ def _ways(policy: str) -> tuple[Hybrid, ...]:
     return cold, replace(cold, start="warm"), replace(cold, lanes=1)
 
 
+def _as_arm(case: Case, arm: Arm, title: str) -> Case:
+    """The case with its first hybrid and its concurrent baseline as another arm."""
+    plain = replace(case, hybrids=case.hybrids[:1], baselines=("concurrent",), thresholds=())
+    return replace(plain, name=f"{case.name}, {title}", arm=arm)
+
+
 def _paper_vision(scale: Scale) -> tuple[Case, ...]:
+    tasks = _vision((20, 100, 120)) if scale == "paper" else _vision((3, 1, 1), 12_000, 768)
+    vision = Case(name="vision", tasks=tasks, hybrids=_ways("priority"))
+    resident = _as_arm(vision, "resident", "resident data")
     if scale == "paper":
-        memory = Threshold(against="concurrent", figure="memory", at_most=0.40)
-        vision = Case(
-            name="vision",
-            tasks=_vision(scale, (20, 100, 120), (0, 0)),
-            hybrids=_ways("priority"),
-            baselines=_WITH_RESIDENT,
-            thresholds=(memory,),
-        )
-        return vision, _with_mps(vision)
+        promised = (Threshold(against="concurrent", figure="memory", at_most=0.40),)
+        return replace(vision, thresholds=promised), resident, _as_arm(vision, "mps", "MPS")
     promised = (
         Threshold(against="concurrent", figure="memory", at_most=0.42),
         Threshold(against="concurrent", figure="cpu_seconds", at_most=0.58),
@@ -153,151 +134,78 @@ def _paper_vision(scale: Scale) -> tuple[Case, ...]:
         Threshold(against="sequential", figure="memory", at_most=1.05),
         Threshold(against="sequential", figure="makespan", at_most=0.50),
     )
-    vision = Case(
-        name="vision",
-        tasks=_vision(scale, (3, 1, 1), (12_000, 768)),
-        hybrids=_ways("priority"),
-        baselines=_WITH_RESIDENT,
-        thresholds=promised,
-    )
-    long = replace(
-        vision,
-        name="vision, four times as long",
-        tasks=_vision(scale, (12, 4, 4), (12_000, 768)),
-        hybrids=vision.hybrids[:2],
-        baselines=("concurrent",),
-        thresholds=(),
-    )
-    return vision, long
-
-
-def _with_mps(case: Case) -> Case:
-    """Its concurrent baseline under MPS, which lets kernels of several processes run at once."""
-    return replace(
-        case, name=f"{case.name}, MPS", hybrids=case.hybrids[:1], baselines=("concurrent",), thresholds=(), mps=True
-    )
+    longer = replace(vision, name="vision, four times as long", tasks=_vision((12, 4, 4), 12_000, 768))
+    longer = replace(longer, hybrids=vision.hybrids[:2], baselines=("concurrent",))
+    return replace(vision, thresholds=promised), resident, longer
 
 
 def _paper_mixed(scale: Scale) -> tuple[Case, ...]:
     few = scale == "cpu"
-    tasks = (
-        Task(
-            name="transformer",
-            network="transformer_lm",
-            data="wikitext2",
-            epochs=10,
-            batch_size=10,
-            learning_rate=0.5,
-            lr_decay=0.95,
-            priority=1,
-            train=300 if few else ALL,
-            test=100 if few else ALL,
-            seed=1,
-        ),
-        Task(
-            name="xlm_roberta",
-            network="xlm_roberta",
-            data="sst2",
-            epochs=5,
-            batch_size=16,
-            learning_rate=1e-5,
-            optimizer="adam",
-            priority=2,
-            train=640 if few else ALL,
-            test=160 if few else ALL,
-            seed=2,
-        ),
-        Task(
-            name="vgg16_cbam",
-            network="vgg16_cbam",
-            data="cifar10" if few else "cifar10_224",
-            epochs=10,
-            batch_size=64,
-            learning_rate=0.002,
-            priority=3,
-            train=512 if few else 9_469,
-            test=128 if few else ALL,
-            seed=3,
-        ),
+    text = Task(
+        name="transformer", network="transformer_lm", data="wikitext2", epochs=10, batch_size=10, learning_rate=0.5
     )
-    return (Case(name="mixed", tasks=tasks, hybrids=_ways("priority")[:2], baselines=_WITH_RESIDENT),)
+    xlm = Task(name="xlm_roberta", network="xlm_roberta", data="sst2", epochs=5, batch_size=16, learning_rate=1e-5)
+    images = "cifar10" if few else "cifar10_224"
+    vgg = Task(name="vgg16_cbam", network="vgg16_cbam", data=images, epochs=10, batch_size=64, learning_rate=0.002)
+    text = replace(text, lr_decay=0.95, priority=1, seed=1)
+    xlm = replace(xlm, optimizer="adam", priority=2, seed=2)
+    vgg = replace(vgg, priority=3, seed=3, train=9_469)
+    if few:
+        text, xlm = replace(text, train=300, test=100), replace(xlm, train=640, test=160)
+        vgg = replace(vgg, train=512, test=128)
+    return (Case(name="mixed", tasks=(text, xlm, vgg), hybrids=_ways("priority")[:2]),)
 
 
 def _paper_schedulers(scale: Scale) -> tuple[Case, ...]:
-    epochs = (10, 25, 50) if scale == "paper" else (2, 5, 10)
+    tasks = _vision((10, 25, 50)) if scale == "paper" else _vision((2, 5, 10), 6_000, 256)
     last_first = {"lenet": 3, "resnet18": 2, "resnet50": 1}  # the paper's order of priorities in this experiment
-    tasks = tuple(replace(task, priority=last_first[task.name]) for task in _vision(scale, epochs, (6_000, 256)))
+    tasks = tuple(replace(task, priority=last_first[task.name]) for task in tasks)
     policies = ({"name": "fcfs"}, {"name": "priority"}, {"name": "sjf", "by": "epochs"}, {"name": "round_robin"})
     return (Case(name="schedulers", tasks=tasks, hybrids=tuple(Hybrid(policy=policy) for policy in policies)),)
 
 
-def _lenets(count: int, scale: Scale, epochs: int, digits: int) -> tuple[Task, ...]:
-    """LeNets on one data set, each with its own seed and learning rate."""
-    train = digits if scale == "cpu" else ALL
-    return tuple(
-        Task(
-            name=f"lenet-{place + 1:02}",
-            network="lenet",
-            data="mnist",
-            epochs=epochs,
-            batch_size=256,
-            learning_rate=round(0.002 * 50 ** (place / max(1, count - 1)), 5),
-            train=train,
-            test=train // 6,
-            seed=place + 1,
-        )
-        for place in range(count)
-    )
+def _figure_14(scale: Scale) -> tuple[Case, ...]:
+    """At full size as in table 2; on a CPU with learning rates and data with which accuracies rise above chance."""
+    tasks = _vision((20, 100, 120)) if scale == "paper" else _vision((3, 3, 3), 6_000, 2_560)
+    if scale == "cpu":
+        tasks = tuple(replace(task, learning_rate=0.05) for task in tasks)
+    plain = Case(name="PyTorch", tasks=tasks, hybrids=_ways("priority")[:1], baselines=("concurrent",))
+    cases = [plain, replace(plain, name="PipeDream", arm="pipedream")]
+    for name, form, arm in _DROPIT:
+        dropped = tuple(replace(task, techniques=({"name": "dropit", "keep": 0.1, "form": form},)) for task in tasks)
+        cases.append(replace(plain, name=name, arm=arm, tasks=dropped))
+    return tuple(cases)
+
+
+_DROPIT: tuple[tuple[str, str, Arm], ...] = (
+    ("DropIT", "deduplicated", "dropit"),
+    ("DropIT as published", "published", "dropit_published"),
+)
 
 
 def _equal_small(scale: Scale) -> tuple[Case, ...]:
-    epochs = 20 if scale == "paper" else 2
-    promised = (
-        Threshold(against="concurrent", figure="memory", at_most=0.42),
-        Threshold(against="concurrent", figure="makespan", at_most=0.65),
-        Threshold(against="concurrent", figure="makespan", at_most=0.50),
+    three, eight = (
+        Case(name=name, tasks=_lenets(count, scale), hybrids=_ways("fcfs"))
+        for name, count in (("three", 3), ("eight", 8))
     )
-    kept = promised if scale == "cpu" else ()
-    return (
-        Case(
-            name="three",
-            tasks=_lenets(3, scale, epochs, 12_000),
-            hybrids=_ways("fcfs"),
-            baselines=PLAIN_BASELINES,
-            thresholds=kept[:2],
-        ),
-        Case(
-            name="eight",
-            tasks=_lenets(8, scale, epochs, 12_000),
-            hybrids=_ways("fcfs"),
-            baselines=_WITH_RESIDENT,
-            thresholds=kept[2:],
-        ),
-    )
-
-
-def _sweep_32(scale: Scale) -> tuple[Case, ...]:
     if scale == "cpu":
-        return (Case(name="sweep", tasks=_lenets(32, scale, 1, 6_000)),)
-    tenth = Threshold(against="concurrent", figure="makespan", at_most=0.10)
-    sweep = Case(
-        name="sweep",
-        tasks=_lenets(32, scale, 20, 0),
-        hybrids=_ways("fcfs"),
-        baselines=_WITH_RESIDENT,
-        thresholds=(tenth,),
+        memory = Threshold(against="concurrent", figure="memory", at_most=0.42)
+        makespan = Threshold(against="concurrent", figure="makespan", at_most=0.65)
+        three = replace(three, thresholds=(memory, makespan))
+        eight = replace(eight, thresholds=(replace(makespan, at_most=0.50),))
+    return three, eight, _as_arm(three, "resident", "resident data"), _as_arm(eight, "resident", "resident data")
+
+
+def _lenets(count: int, scale: Scale) -> tuple[Task, ...]:
+    """LeNets on one data set, each with its own seed and learning rate."""
+    epochs, train = (20, ALL) if scale == "paper" else (2, 12_000)
+    like = Task(name="", network="lenet", data="mnist", epochs=epochs, batch_size=256, learning_rate=0.0)
+    like = replace(like, train=train, test=train // 6)
+    rates = [round(0.002 * 50 ** (place / (count - 1)), 5) for place in range(count)]
+    return tuple(
+        replace(like, name=f"lenet-{seed:02}", learning_rate=rate, seed=seed)
+        for seed, rate in enumerate(rates, start=1)
     )
-    fused = replace(sweep, name="sweep, fused", hybrids=sweep.hybrids[:1], baselines=("concurrent",), profile="fast")
-    return sweep, fused, _with_mps(sweep)
-
-
-def _figure_14(scale: Scale) -> tuple[Case, ...]:
-    """At full size as in table 2; on a CPU with learning rates and data with which accuracies rise above chance."""
-    like = Case(name="", tasks=(), hybrids=_ways("priority"))
-    if scale == "paper":
-        return figure14.cases(like, _vision(scale, (20, 100, 120), (0, 0)))
-    tasks = (replace(task, learning_rate=0.05) for task in _vision(scale, (3, 3, 3), (6_000, 2_560)))
-    return figure14.cases(like, tuple(tasks))
 
 
 _CPU_NOTE = (
@@ -312,6 +220,17 @@ _WARM_NOTE = (
 _SGD_NOTE = (
     "SGD without momentum, and no LR scheduler: table 2 names neither; the text says that the ResNets had an LR"
     " scheduler, but not which."
+)
+_FIGURE_14_NOTES = (
+    "PipeDream cuts each network into 4 stages by measured times and trains them on one device, where nothing runs at"
+    " once: it shows what its versions of weights and its batches under way cost there. The paper does not say how it"
+    " ran PipeDream, which is made for several devices, on its one GPU.",
+    "DropIT keeps 10% of the elements, in two forms: as published, each layer by itself, which saves nothing where ReLU"
+    " keeps the same tensor; and packed once for all operators that save a tensor. The paper does not say what share"
+    " it kept.",
+    "PipeDream trains with weights of earlier steps and DropIT with approximate gradients of weights: they are judged"
+    " by their accuracy, not by their bits. On a CPU learning rates are not those of table 2, with which few steps on a"
+    " part of the data learn nothing.",
 )
 _CASES: Mapping[str, tuple[Callable[[Scale], tuple[Case, ...]], str, tuple[str, ...]]] = {
     "paper-vision": (
@@ -336,44 +255,30 @@ _CASES: Mapping[str, tuple[Callable[[Scale], tuple[Case, ...]], str, tuple[str, 
         " policies; priorities are the other way round, the largest network first.",
         (_SGD_NOTE,),
     ),
-    figure14.NAME: (_figure_14, figure14.ABOUT, (*figure14.NOTES, _SGD_NOTE)),
+    "figure-14": (
+        _figure_14,
+        "The paper's figure 14: LeNet, ResNet18 and the ResNet that it calls ResNet50 under PipeDream, under DropIT, as"
+        " a hybrid, and as a hybrid with DropIT.",
+        (*_FIGURE_14_NOTES, _SGD_NOTE),
+    ),
     "equal-small": (
         _equal_small,
         "Three and eight LeNets that learn from one data set at different learning rates.",
         (),
     ),
-    "sweep-32": (_sweep_32, "A sweep: 32 LeNets that learn from one data set at different learning rates.", ()),
 }
-
-
-def names() -> tuple[str, ...]:
-    """Names of the workloads."""
-    return tuple(_CASES)
+NAMES: tuple[str, ...] = tuple(_CASES)
 
 
 def scenario(name: str, scale: str) -> Scenario:
-    """One workload; raises `BadInput` that lists the valid names."""
-    if name not in _CASES:
-        raise BadInput.of(
-            "Bench", field="name", message=f"Unknown bench '{name}'.", remedy=f"Choose one of: {', '.join(_CASES)}."
-        )
+    """One of `NAMES`; raises `BadInput` for an unknown scale."""
     known = next((valid for valid in SCALES if valid == scale), None)
     if known is None:
-        raise BadInput.of(
-            "Bench", field="scale", message=f"Unknown scale '{scale}'.", remedy=f"Choose: {' or '.join(SCALES)}."
-        )
+        remedy = f"Choose: {' or '.join(SCALES)}."
+        raise BadInput.of("Bench", field="scale", message=f"Unknown scale '{scale}'.", remedy=remedy)
     make, about, notes = _CASES[name]
-    device, threads, of_scale = ("cpu", 1, (_CPU_NOTE,)) if known == "cpu" else ("cuda", 4, ())
-    if known == "cpu" and name == figure14.NAME:
-        notes = (*notes, figure14.CPU_NOTE)
     cases = make(known)
     starts = {hybrid.start for case in cases for hybrid in case.hybrids}
-    return Scenario(
-        name=name,
-        scale=known,
-        about=about,
-        cases=cases,
-        device=device,
-        threads=threads,
-        notes=(*of_scale, *((_WARM_NOTE,) if "warm" in starts else ()), *notes),
-    )
+    notes = (*((_CPU_NOTE,) if known == "cpu" else ()), *((_WARM_NOTE,) if "warm" in starts else ()), *notes)
+    device, threads = ("cpu", 1) if known == "cpu" else ("cuda", 4)
+    return Scenario(name=name, scale=known, about=about, cases=cases, device=device, threads=threads, notes=notes)

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from tools.bench.report import memory
 from tools.machine import ToolFailed
 from unifiednn_core.base.paths import WARM_START_SETTING, Home
 from unifiednn_core.machine.host import rollup
@@ -44,9 +46,8 @@ class Start:
     state_sha256: str
 
 
-def measure(repeats: int = 5) -> tuple[list[Start], int]:
+def measure(repeats: int) -> tuple[list[Start], int]:
     """Start so many workers each way, in turns; returns them, and the memory of an idle template."""
-    before = os.environ.get(WARM_START_SETTING)
     with tempfile.TemporaryDirectory(prefix="unifiednn-bench-") as folder:
         service = Service.open(Home(Path(folder)))
         try:
@@ -63,9 +64,6 @@ def measure(repeats: int = 5) -> tuple[list[Start], int]:
         finally:
             service.close()
             client.stop()
-            os.environ.pop(WARM_START_SETTING, None)
-            if before is not None:
-                os.environ[WARM_START_SETTING] = before
     return found, 0 if idle is None else idle.pss_bytes
 
 
@@ -91,7 +89,7 @@ def _started(service: Service, spec: RunSpec, way: str) -> Start:
     )
 
 
-def _until(done: Any, what: str) -> None:
+def _until(done: Callable[[], bool], what: str) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while not done():
         if time.monotonic() > deadline_s:
@@ -99,8 +97,12 @@ def _until(done: Any, what: str) -> None:
         time.sleep(_POLL_S)
 
 
-ABOUT = "How long a run waits for its first step: a worker that loads torch itself, and a fork of the template."
-HEADS = ("start", "submission to first step", "launch to first step", "CPU until then", "peak memory of the run")
+_FIGURES: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "submit_to_step_s": ("submission to first step", "{:.2f} s".format),
+    "launch_to_step_s": ("launch to first step", "{:.2f} s".format),
+    "cpu_s": ("CPU until then", "{:.2f} s".format),
+    "peak_memory_bytes": ("peak memory of the run", lambda size: memory([size])),
+}
 
 
 def described(found: list[Start], idle_bytes: int) -> dict[str, Any]:
@@ -109,26 +111,16 @@ def described(found: list[Start], idle_bytes: int) -> dict[str, Any]:
     if any(len(ones) * len(ways) != len(found) for ones in ways.values()):
         raise ToolFailed("A worker did not start the way it should; the log above says why.")
 
-    def middle(way: str, name: str) -> float:
-        return float(median(getattr(one, name) for one in ways[way]))
-
-    rows = [
-        (
-            way,
-            f"{middle(way, 'submit_to_step_s'):.2f} s",
-            f"{middle(way, 'launch_to_step_s'):.2f} s",
-            f"{middle(way, 'cpu_s'):.2f} s",
-            f"{middle(way, 'peak_memory_bytes') / 2**20:.0f} MiB",
-        )
-        for way in ways
-    ]
-    names = ("submit_to_step_s", "launch_to_step_s", "cpu_s", "peak_memory_bytes")
-    ratios = {name: middle("warm", name) / middle("cold", name) for name in names}
+    medians = {
+        way: {name: median(float(getattr(one, name)) for one in ones) for name in _FIGURES}
+        for way, ones in ways.items()
+    }
+    rows = [(way, *(form(found[name]) for name, (_, form) in _FIGURES.items())) for way, found in medians.items()]
+    ratios = {name: medians["warm"][name] / medians["cold"][name] for name in _FIGURES}
     same = len({one.state_sha256 for one in found}) == 1
     return {
-        "about": ABOUT,
+        "about": "How long a run waits for its first step: a worker that loads torch itself, and a fork of a template.",
         "passed": same and max(ratios["submit_to_step_s"], ratios["cpu_s"]) <= MOST_RATIO,
-        "thresholds": [],
         "notes": [
             f"Promised: warm at most {MOST_RATIO:g} of cold, from submission to first step and in CPU seconds.",
             f"An idle template holds {idle_bytes / 2**20:.0f} MiB; the peak of a warm run counts it.",
@@ -137,8 +129,8 @@ def described(found: list[Start], idle_bytes: int) -> dict[str, Any]:
         "tables": [
             {
                 "title": "Medians over the repeats:",
-                "heads": HEADS,
-                "rows": [*rows, ("warm / cold", *(f"{ratios[name]:.2f}" for name in names))],
+                "heads": ("start", *(title for title, _ in _FIGURES.values())),
+                "rows": [*rows, ("warm / cold", *(f"{ratio:.2f}" for ratio in ratios.values()))],
             }
         ],
         "measured": [asdict(one) for one in found],
@@ -146,4 +138,4 @@ def described(found: list[Start], idle_bytes: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(described(*measure(repeats=int(sys.argv[1])))) + "\n")
+    json.dump(described(*measure(int(sys.argv[1]))), sys.stdout)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-MOST_LAYERS = 200
 PADDING = 1  # number of the word that fills up short texts; positions count from the next one
 
 
@@ -100,7 +99,6 @@ class Roberta(nn.Module):
         dropout: float,
     ):
         super().__init__()
-        self.longest = positions - PADDING - 1
         encoder = nn.ModuleList(RobertaLayer(model_size, heads, hidden, dropout) for _ in range(layers))
         self.roberta = nn.ModuleDict(
             {
@@ -121,12 +119,7 @@ class Roberta(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Map word numbers `[batch, length]`, with `PADDING` behind each text, to scores `[batch, classes]`.
-
-        Raises `ValueError` if a text is longer than there are positions.
-        """
-        if words.shape[1] > self.longest:
-            raise ValueError(f"a text has {words.shape[1]} words, but this network takes at most {self.longest}")
+        """Map word numbers `[batch, length]`, with `PADDING` behind each text, to scores `[batch, classes]`."""
         there = words != PADDING
         x, mask = self.roberta["embeddings"](words, there), there[:, None, None, :]
         for layer in self.layers:
@@ -146,30 +139,5 @@ def build(
     classes: int = 2,
     dropout: float = 0.1,
 ) -> nn.Module:
-    """Make a small RoBERTa; XLM-RoBERTa base has 250,002 words, 514 positions, 12 layers of 12 heads, 768 and 3,072.
-
-    Args:
-        vocabulary: Words that there are; number 1 is padding.
-        positions: Two more than the longest text has words.
-        model_size: Width of a word; a multiple of `heads`.
-        heads: Attention heads.
-        hidden: Width of the feed-forward network.
-        layers: Layers of attention and feed-forward network.
-        classes: Number of classes.
-        dropout: Probability of dropout on attention weights, embeddings and the output of each sub-layer.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
-    """
-    if min(model_size, heads, hidden, layers, classes) < 1:
-        raise ValueError("model_size, heads, hidden, layers and classes must be at least 1")
-    if vocabulary <= PADDING or positions <= PADDING + 1:
-        raise ValueError(f"vocabulary must be above {PADDING}, which is padding, and positions above {PADDING + 1}")
-    if model_size % heads:
-        raise ValueError(f"model_size must be a multiple of heads; {model_size} is none of {heads}")
-    if layers > MOST_LAYERS:
-        raise ValueError(f"layers must be at most {MOST_LAYERS}")
-    if not 0 <= dropout < 1:
-        raise ValueError("dropout must be at least 0 and below 1")
+    """Make a small RoBERTa; XLM-RoBERTa base has 250,002 words, 514 positions, 12 layers of 12 heads, 768 and 3,072."""
     return Roberta(vocabulary, positions, model_size, heads, hidden, layers, classes, dropout)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-MOST_LAYERS = 200
 LARGEST_PERIOD = 10_000.0  # of the waves that encode positions
 INITIAL_RANGE = 0.1  # of the weights that belong to words
 
@@ -70,13 +69,8 @@ class LanguageModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, words: Tensor) -> Tensor:
-        """Map word numbers `[batch, t]`, t at most `length`, to scores `[batch, vocabulary, t]` of the next words.
-
-        Raises `ValueError` if a text is longer.
-        """
+        """Map word numbers `[batch, t]`, t at most `length`, to scores `[batch, vocabulary, t]` of the next words."""
         position = self.get_buffer("position")
-        if words.shape[1] > len(position):
-            raise ValueError(f"a text has {words.shape[1]} words, but this network takes at most {len(position)}")
         x = self.embedding(words) * math.sqrt(position.shape[1]) + position[: words.shape[1]]
         scores: Tensor = self.head(self.layers(self.dropout(x)))
         return scores.transpose(1, 2)
@@ -98,27 +92,5 @@ def build(
     layers: int = 2,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """Make a Transformer language model; the defaults are PyTorch's tutorial on WikiText-2, with 12,025,582 weights.
-
-    Args:
-        vocabulary: Words that there are.
-        length: Words of the longest text.
-        model_size: Width of a word; even, and a multiple of `heads`.
-        heads: Attention heads.
-        hidden: Width of the feed-forward network.
-        layers: Layers of attention and feed-forward network.
-        dropout: Probability of dropout on attention weights, embeddings and the output of each sub-layer.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
-    """
-    if min(vocabulary, length, model_size, heads, hidden, layers) < 1:
-        raise ValueError("vocabulary, length, model_size, heads, hidden and layers must be at least 1")
-    if model_size % 2 or model_size % heads:
-        raise ValueError(f"model_size must be even and a multiple of heads; {model_size} is not")
-    if layers > MOST_LAYERS:
-        raise ValueError(f"layers must be at most {MOST_LAYERS}")
-    if not 0 <= dropout < 1:
-        raise ValueError("dropout must be at least 0 and below 1")
+    """Make a Transformer language model; the defaults are PyTorch's tutorial on WikiText-2, with 12,025,582 weights."""
     return LanguageModel(vocabulary, length, model_size, heads, hidden, layers, dropout)

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, cat, nn
 
-BLOCKS = 5
-MOST_CONVOLUTIONS = 50  # in one block
-
 
 class ChannelAttention(nn.Module):
     """Weighs channels: one small network judges their averages and their maxima."""
@@ -104,26 +101,5 @@ def build(
     classes: int = 10,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """Make a VGG16 with CBAM, narrowed to an eighth; width 64, hidden 4096, pooled 7, classes 1000 is the full one.
-
-    Args:
-        convolutions: Number of convolutions in each of the five blocks.
-        width: Channels of the first block; each later one has twice as many, at most eight times.
-        hidden: Width of the two hidden linear layers.
-        pooled: Height and width that an image is averaged to before the linear layers.
-        reduction: The channel attention's hidden layer has so many times fewer numbers than there are channels.
-        channels: Channels of an image (1 for grey, 3 for colour).
-        classes: Number of classes.
-        dropout: Probability with which each hidden number of the linear layers is set to zero in training.
-
-    Raises:
-        ValueError: A size is out of range, or `dropout` is not a probability.
-
-    """
-    if len(convolutions) != BLOCKS or not all(1 <= number <= MOST_CONVOLUTIONS for number in convolutions):
-        raise ValueError(f"convolutions must be {BLOCKS} numbers from 1 to {MOST_CONVOLUTIONS}")
-    if min(width, hidden, pooled, reduction, channels, classes) < 1:
-        raise ValueError("width, hidden, pooled, reduction, channels and classes must be at least 1")
-    if not 0 <= dropout < 1:
-        raise ValueError("dropout must be at least 0 and below 1")
+    """Make a VGG16 with CBAM, narrowed to an eighth; width 64, hidden 4096, pooled 7, classes 1000 is the full one."""
     return VGG(convolutions, width, hidden, pooled, reduction, channels, classes, dropout)
