@@ -1,9 +1,8 @@
 """The contract of layers names each package, and the security page files that there are."""
 
 import re
+import tomllib
 from pathlib import Path
-
-from tools import architecture
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,5 +14,7 @@ def test_the_tests_that_the_security_page_names_are_there() -> None:
 
 def test_every_package_has_a_place_in_the_contract() -> None:
     packages = {path.parent.name for path in (ROOT / "unifiednn_core").glob("*/__init__.py")}
-    named = {name.removeprefix(f"{architecture.PACKAGE}.") for row in architecture.layers() for name in row}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    named = {name.strip().removeprefix("unifiednn_core.") for layer in layers for name in layer.split("|")}
     assert packages == named - {"pages"}
