@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from tools.bench.networks import NETWORKS
-from tools.bench.weights import write
+from sample_models.paper_networks import NETWORKS
+from sample_models.weights import write
 
 HERE = Path(__file__).parent
 SEED = 200

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sample_models.architectures import build
+from sample_models.paper_networks import NETWORKS as PAPER
 from tests.contract.format_several import Auxiliary, EncoderDecoder, StochasticDepth, Vae
-from tools.bench.architectures import build
-from tools.bench.networks import NETWORKS as PAPER
 from unifiednn_core.spec.run import ArchitectureSpec
 
 SAMPLES = 14  # with batches of 4: three whole ones and a partial one of 2

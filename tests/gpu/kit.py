@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tools.bench.architectures import build as build_network
+from sample_models.architectures import build as build_network
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import unifiednn_core
+from sample_models import architectures
+from sample_models.paper_networks import NETWORKS, SCALES
 from tests.tools.bench_kit import ASKED, SCENARIO, measured
-from tools.bench import architectures, report, result, scenarios
-from tools.bench.networks import NETWORKS, SCALES
+from tools.bench import report, result, scenarios
 
 DOCS = Path(unifiednn_core.__file__).parents[1] / "docs"
 FOUND = result.document(SCENARIO, measured(), ASKED, 3)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sample_models.paper_networks import NETWORKS, Scale
 from tools.bench import data
-from tools.bench.networks import NETWORKS, Scale
 from tools.bench.scenarios import Case, Scenario, Task
 from tools.machine import ToolFailed
 from unifiednn_core.spec.run import ArchitectureSpec, PolicySpec, RunSpec, SubModelSpec
@@ -93,7 +93,7 @@ def _write_weights(wanted: Sequence[tuple[Task, Path]], scale: Scale) -> None:
         if not path.exists()
         for network in (NETWORKS[task.network],)
     ]
-    command = [sys.executable, "-m", "tools.bench.weights"]
+    command = [sys.executable, "-m", "sample_models.weights"]
     given: dict[str, Any] = {"input": json.dumps(asked), "text": True, "capture_output": True, "cwd": _REPOSITORY}
     try:
         subprocess.run(command, check=True, timeout=PATIENCE_S, **given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from tools.bench.networks import NETWORKS
+from sample_models.paper_networks import NETWORKS
 from tools.bench.prepare import Prepared
 from tools.bench.runner import BenchRepeats
 from tools.bench.scenarios import Case, Scenario, Threshold

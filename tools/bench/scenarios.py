@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from sample_models.paper_networks import SCALES, Scale
 from tools.bench.arms import Arm
-from tools.bench.networks import SCALES, Scale
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.run import BASELINES, Mode
 

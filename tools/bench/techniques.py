@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from tools.bench.architectures import build
-from tools.bench.networks import NETWORKS
+from sample_models.architectures import build
+from sample_models.paper_networks import NETWORKS
 from tools.bench.report import memory
 from tools.bench.submodels import SEED, keep_freed_memory, made
 from unifiednn_core.data.datasets import Dataset

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sample_models.architectures import roberta, transformer_lm, vgg_cbam
 from tests.unit.formats.kit import export
-from tools.bench.architectures import roberta, transformer_lm, vgg_cbam
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.engine import batched
 from unifiednn_core.engine.fused import Fused, fuse

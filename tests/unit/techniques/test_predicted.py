@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from sample_models.architectures import build
 from tests.unit.preflight.test_need import definition
-from tools.bench.architectures import build
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel

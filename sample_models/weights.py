@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tools.bench.architectures import build
+from sample_models.architectures import build
 from unifiednn_core.preflight.pack.exporting import exported
 from unifiednn_core.preflight.pack.request import Example, ExampleInput
 

@@ -16,7 +16,7 @@ SCALES: tuple[Scale, ...] = ("cpu", "paper")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One network of the table, by an architecture of the registry or of `tools/bench/architectures`."""
+    """One network of the table, by an architecture of the registry or of `sample_models/architectures`."""
 
     title: str
     """As the paper calls it."""
