@@ -52,27 +52,19 @@ def folder_of(asked: Path | None) -> Path:
     """Folder with the data, from the option or the environment. Raises `BadInput` if there is none."""
     named = asked or (Path(os.environ[ENVIRONMENT]) if os.environ.get(ENVIRONMENT) else None)
     if named is None or not named.is_dir():
-        raise BadInput.of(
-            "Data missing",
-            field="--data",
-            message="No data folder is given." if named is None else f"{named} does not exist.",
-            remedy=f"Give a folder with {', '.join(_all_files())}: with --data, or as {ENVIRONMENT}.",
-        )
+        message = "No data folder is given." if named is None else f"{named} does not exist."
+        remedy = f"Give a folder with the data: with --data, or as {ENVIRONMENT}; docs/RESULTS.md names the files."
+        raise BadInput.of("Data missing", field="--data", message=message, remedy=remedy)
     return named
 
 
 def require(folder: Path, names: Iterable[str]) -> None:
     """Raise `BadInput` with one finding for each missing file of these data sets."""
     needed = dict.fromkeys(file for name in names for file in SOURCES[name].files)
+    absent = [file for file in needed if not (folder / file).is_file()]
+    remedy = "Put it there; docs/RESULTS.md describes the file."
     findings = [
-        Finding(
-            title="Data missing",
-            field=file,
-            message=f"{folder} has no {file}.",
-            remedy="Put it there; docs/RESULTS.md describes the file.",
-        )
-        for file in needed
-        if not (folder / file).is_file()
+        Finding(title="Data missing", field=file, message=f"{folder} has no {file}.", remedy=remedy) for file in absent
     ]
     if findings:
         raise BadInput(findings)
@@ -86,43 +78,40 @@ def write(name: str, folder: Path, into: Path, *, train: int, test: int, vocabul
     try:
         split = SOURCES[name].read(folder, vocabulary)
     except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile) as error:
-        raise BadInput.of(
-            "Data not readable",
-            field=name,
-            message=f"A file of {name} in {folder} cannot be read: {error}.",
-            remedy="Get it again; docs/RESULTS.md describes the file.",
-        ) from error
+        message, remedy = f"A file in {folder} cannot be read: {error}.", "Get it again; docs/RESULTS.md describes it."
+        raise BadInput.of("Data not readable", field=name, message=message, remedy=remedy) from error
     written, of_words = [], f"_{vocabulary}" if vocabulary else ""
     for part, (inputs, targets), most in (("train", split.train, train), ("test", split.test, test)):
         count = min(most, len(targets))
         file = f"{name}{of_words}_{part}_{count}.safetensors"
         if not (into / file).exists():
-            save_file({"inputs": _own(inputs[:count]), "targets": _own(targets[:count])}, into / file)
+            save_file(
+                {"inputs": np.ascontiguousarray(inputs[:count]), "targets": np.ascontiguousarray(targets[:count])},
+                into / file,
+            )
         written.append(file)
     return written[0], written[1], split.note
 
 
-def _own(array: Array) -> Array:
-    return np.ascontiguousarray(array)
-
-
 def _mnist(folder: Path, vocabulary: int) -> Split:
-    with (folder / "mnist.npz").open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        parts = [(file[f"{part}_inputs"][:, None], _labels(file[f"{part}_targets"])) for part in ("train", "test")]
-    return Split(parts[0], parts[1], "MNIST.")
+    train, test = _images(folder / "mnist.npz", lambda images: images[:, None])
+    return Split(train, test, "MNIST.")
 
 
 def _cifar10(folder: Path, vocabulary: int) -> Split:
-    with (folder / "cifar10_12k.npz").open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        parts = [
-            (file[f"{part}_inputs"].transpose(0, 3, 1, 2), _labels(file[f"{part}_targets"]))
-            for part in ("train", "test")
-        ]
+    train, test = _images(folder / "cifar10_12k.npz", lambda images: images.transpose(0, 3, 1, 2))
     note = (
-        f"CIFAR-10 in part: {len(parts[0][1]):,} of its 50,000 training images, JPEG-compressed once. It also stands in"
+        f"CIFAR-10 in part: {len(train[1]):,} of its 50,000 training images, JPEG-compressed once. It also stands in"
         " for CIFAR100, so that a network with 100 classes sees ten of them."
     )
-    return Split(parts[0], parts[1], note)
+    return Split(train, test, note)
+
+
+def _images(path: Path, arranged: Callable[[Array], Array]) -> list[tuple[Array, Array]]:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        return [
+            (arranged(file[f"{part}_inputs"]), file[f"{part}_targets"].astype(np.int64)) for part in ("train", "test")
+        ]
 
 
 def _cifar10_224(folder: Path, vocabulary: int) -> Split:
@@ -196,10 +185,6 @@ def _commonest(counted: Counter[str], most: int) -> list[str]:
     return [word for word, _ in sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))[:most]]
 
 
-def _labels(targets: Array) -> Array:
-    return targets.astype(np.int64)
-
-
 _PIXELS = {"scale": 1 / 255}
 SOURCES: Mapping[str, BenchData] = {
     "mnist": BenchData(("mnist.npz",), _mnist, _PIXELS | {"mean": 0.1307, "std": 0.3081}),
@@ -208,7 +193,3 @@ SOURCES: Mapping[str, BenchData] = {
     "sst2": BenchData(("sst2_train.tsv", "sst2_dev.tsv"), _sst2, {}),
     "wikitext2": BenchData(("wikitext2_valid.txt", "wikitext2_test.txt"), _wikitext2, {}),
 }
-
-
-def _all_files() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(file for source in SOURCES.values() for file in source.files))
