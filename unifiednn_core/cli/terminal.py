@@ -155,11 +155,11 @@ def print_comparison(found: Comparison) -> None:
         out.print(f"[bold]hybrid against {mode}[/]")
         if verdict.withheld_because is not None:
             say(f"  withheld: {verdict.withheld_because}")
-        for name in ("memory", "makespan", "mean turnaround", "CPU seconds", "GPU seconds"):
-            ratio: Spread | None = getattr(verdict, f"{name.lower().replace(' ', '_')}_ratio")
+        for one in cards.QUANTITIES:
+            ratio: Spread | None = getattr(verdict, one.ratio)
             if ratio is not None:
                 spread = f" ({ratio.low:.2f} to {ratio.high:.2f})" if len(ratio.values) > 1 else ""
-                say(f"  {name}: {ratio.median:.2f} times{spread}")
+                say(f"  {one.title}: {ratio.median:.2f} times{spread}")
         same = {True: "yes", False: "no", None: "not known"}[verdict.identical_weights]
         say(f"  weights identical: {same}")
         for line in cards.oracle_lines(found.baselines.get(mode)):

@@ -1,7 +1,6 @@
 """Compares a hybrid with its baselines: arms from runs, ratios from arms, reasons to withhold. Pure functions."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any
 
 from unifiednn_core.base.units import percent_text
 from unifiednn_core.compare.oracle import PT2
@@ -11,6 +10,7 @@ from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import BASELINES, Mode
 from unifiednn_core.spec.split import split_in
 from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
+from unifiednn_core.views.report.cards import QUANTITIES
 from unifiednn_core.views.runs import RunView, SubModelView
 from unifiednn_core.views.techniques import lossy_of
 from unifiednn_core.views.times import mean_turnaround_s
@@ -26,13 +26,6 @@ HYBRID: Mode = "hybrid"
 _ROUNDED = "weights are not compared: under the profile fast, hybrid and baseline may round differently"
 _SPLIT = "the split"
 _OF_EACH = ("service_s", "turnaround_s", "cpu_s")
-_RATIOS = {
-    "memory": "memory_bytes",
-    "makespan": "makespan_s",
-    "mean turnaround": "mean_turnaround_s",
-    "CPU seconds": "cpu_s",
-    "GPU seconds": "gpu_s",
-}
 
 
 def compare(
@@ -226,16 +219,15 @@ def _verdict(
         notes = (*notes, f"weights are not compared: rounding depends on threads ({counts})")
     if withheld is None and same is False:
         withheld = "the trained weights differ, so the arms did not do the same work"
-    ratios: dict[str, Spread | None] = dict.fromkeys(_RATIOS)
+    ratios: dict[str, Spread | None] = {one.ratio: None for one in QUANTITIES}
     if withheld is None and baseline is not None:
-        ratios = {name: _ratio(getattr(hybrid, field), getattr(baseline, field)) for name, field in _RATIOS.items()}
+        ratios = {one.ratio: _ratio(getattr(hybrid, one.figure), getattr(baseline, one.figure)) for one in QUANTITIES}
         if _queued(hybrid):
-            ratios["mean turnaround"] = None
+            ratios["mean_turnaround_ratio"] = None
         notes = (*notes, *_cautions(ratios, hybrid, baseline, environment))
-    found: dict[str, Any] = {f"{name.lower().replace(' ', '_')}_ratio": ratio for name, ratio in ratios.items()}
     return Verdict(
         mode=mode,
-        **found,
+        **ratios,
         identical_weights=same,
         withheld_because=withheld,
         lossy=() if baseline is None else tuple(part.name for part in baseline.submodels if part.name in lossy),
@@ -315,9 +307,10 @@ def _cautions(
     if _queued(hybrid):
         waited = f"the hybrid waited for the device for more than {100 * QUEUED_SHARE:.0f} % of its turnaround"
         yield f"mean turnaround is not compared: {waited}, which counts for it alone"
-    for name, ratio in ratios.items():
+    for one in QUANTITIES:
+        ratio = ratios[one.ratio]
         if ratio is not None and len(ratio.values) > 1 and ratio.low < 1 < ratio.high:
-            yield f"{name}: some repeats are above 1 and some below, so there is no clear difference"
+            yield f"{one.title}: some repeats are above 1 and some below, so there is no clear difference"
     for arm in (hybrid, baseline):
         for name, spread in (("memory", arm.memory_bytes), ("makespan", arm.makespan_s), ("CPU seconds", arm.cpu_s)):
             if spread is not None and spread.high - spread.low > WIDE * spread.median:

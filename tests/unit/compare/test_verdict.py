@@ -194,7 +194,7 @@ def test_repeats_are_paired_and_none_is_averaged_away() -> None:
     assert verdict.memory_ratio is not None
     assert verdict.makespan_ratio.values == (0.5, 1.5)
     assert verdict.memory_ratio.values == (0.4, 0.5)
-    assert "makespan: some repeats are above 1 and some below, so there is no clear difference" in verdict.notes
+    assert "Makespan: some repeats are above 1 and some below, so there is no clear difference" in verdict.notes
     assert "makespan of the hybrid repeats differs by 100 % of its median" in verdict.notes
 
 
