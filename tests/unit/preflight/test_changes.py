@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.unit.preflight.estimate_kit import MIB, hybrids, part
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.preflight.changes import smallest_change
 from unifiednn_core.preflight.estimate import Part, hybrid_bytes
+from unifiednn_core.preflight.forecast import smallest_change
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.registry import policy_named
 

@@ -19,7 +19,7 @@ from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.oracle import first_difference
-from unifiednn_core.preflight.pack import regions, work
+from unifiednn_core.preflight.pack import exporting, work
 from unifiednn_core.preflight.pack.calling import named
 from unifiednn_core.preflight.pack.request import Example, ExampleInput, PackRequest, Source
 from unifiednn_core.preflight.pack.source import network_of
@@ -208,7 +208,7 @@ def pack_again(code: Path, name: str, out: Path) -> Any:
 def test_a_region_whose_operands_keep_their_gradients_would_be_noticed(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regions._Writer, "_detached", lambda _, value: value)
+    monkeypatch.setattr(exporting._Writer, "_detached", lambda _, value: value)
     with pytest.raises(Exception, match=r"leaf|differs from the code"):
         pack_again(code, "Momentum", tmp_path / "m.pt2")
 
