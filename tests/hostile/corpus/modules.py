@@ -101,6 +101,18 @@ def _with(module: nn.Module, name: str, value: Any) -> nn.Module:
     return module
 
 
+def _misnumbered(folder: Path) -> nn.Module:
+    modules = nn.ModuleList([nn.ReLU()])
+    modules._modules["forward"] = nn.ReLU()
+    return nn.Sequential(modules)
+
+
+def _other_layer_in_encoder(folder: Path) -> nn.Module:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
+    encoder.layers[1].self_attn.num_heads = 4  # type: ignore[union-attr, assignment]
+    return encoder
+
+
 def _resized(size: Callable[[int], int]) -> Maker:
     """The storages of a network in another length than its pickle says."""
 
@@ -203,6 +215,15 @@ MAKERS: dict[str, Maker] = {
     "layers under numbers": _layer(lambda: nn.Sequential(nn.ReLU()), _modules={1: nn.ReLU()}),
     "layer of text": _layer(lambda: nn.Sequential(nn.ReLU()), _modules={"0": "text"}),
     "list alone": saved(lambda folder: nn.ModuleList([nn.ReLU()])),
+    "list with a name": saved(_misnumbered),
+    "bytes for a note": _layer(_linear, note=b"x" * 10),
+    "several types": _parameter("weight", nn.Parameter(torch.zeros(2, 4).half())),
+    "negative size": _layer(_linear, in_features=-1),
+    "other padding inside": _layer(lambda: nn.Conv2d(1, 1, 3, padding=1), _reversed_padding_repeated_twice=[9] * 4),
+    "other mode": _layer(lambda: nn.LSTM(2, 2), mode="GRU"),
+    "other layer inside": saved(_other_layer_in_encoder),
+    "name from the stack": raw(lambda folder: b"\x80\x04" + _LINEAR + b"0\x8c\x02os\x8c\x06system\x93."),
+    "extension": raw(lambda folder: b"\x80\x02" + _LINEAR + b"\x82\x01."),
 }
 
 

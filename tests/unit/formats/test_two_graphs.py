@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.hostile.corpus.archives import EDITS
+from tests.hostile.marks import payload
 from tests.unit.formats import kit
-from tests.unit.formats.test_hostile_archives import EDITS, Payload
 from unifiednn_core.base.errors import BadInput, HostileFile
 from unifiednn_core.formats.exported import ExportedFormat, write_both, write_checked
 from unifiednn_core.formats.own_draws import own_draws
@@ -176,7 +177,7 @@ def test_a_graph_without_its_tables_is_refused(missing: str, good: Path, tmp_pat
 
 def test_samples_of_a_call_in_evaluation_are_never_opened_nor_passed_on(good: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
-    path = kit.mutated(good, tmp_path / "m.pt2", replace={SAMPLES: pickle.dumps(Payload(canary))})
+    path = kit.mutated(good, tmp_path / "m.pt2", replace={SAMPLES: pickle.dumps(payload(tmp_path))})
     definition = FORMAT.read(path, None)
     delivery = FORMAT.write(definition, definition.build().state_dict(), tmp_path, "a")
     assert [name for name in kit.entries_of(delivery.files[1]) if "evaluation" in name] == []
