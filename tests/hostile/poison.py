@@ -1,7 +1,7 @@
 """Memory that is filled with a pattern when it is handed out: what reads it before writing gives itself away.
 
 glibc fills every block of `malloc` on request, but for those of a thread's own cache, which a variable of the
-environment turns off before a process starts. Other C libraries do nothing; tests with fakes notice that.
+environment turns off before a process starts. Other C libraries do nothing; the known leaks notice that.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
 """Fuzzes what a graph or a pickled network may call, and prints the figures.
 
 `python -m tests.hostile.operators --cases 40` runs 40 cases of each operator, layer and criterion, and programs of
-random operators; `--operator NAME --case N` repeats one (`--operator program` a program). `--known leaks` and `--known
-fakes` run what must be found. Contracts are checked first, but for `--no-contracts`.
+random operators; `--operator NAME --case N` repeats one (`--operator program` a program). `--known` runs the leaks that
+must be found. Contracts are checked first, but for `--no-contracts`.
 """
 
 import argparse
@@ -39,19 +39,16 @@ def figures(given: argparse.Namespace) -> dict[str, object]:
         cases += [
             case(PROGRAM, PROGRAMS_PER_CASE * number + more) for number in numbers for more in range(PROGRAMS_PER_CASE)
         ]
-    cases += {"leaks": known.leaks, "fakes": known.fakes, "": list[Case]}[given.known]()
+    if given.known:
+        cases += known.leaks()
     warm = Executor()  # loads and compiles what children would have to, one by one
     for name in names:
         warm.outcome(case(name, 0))
         warm.outcome(case(name, 1))
-    fakes = {name: function for name, (_, function) in known.FAKES.items()}
-    if given.known == "fakes":
-        fakes |= known.FAULTY
 
     def begin() -> Executor:
         torch.set_num_threads(given.threads)
-        check = (lambda *_: False) if given.known == "fakes" else check_call
-        return Executor(None if given.no_contracts else check, fakes)
+        return Executor(None if given.no_contracts else check_call)
 
     found: list[tuple[Case, Outcome]] = list(outcomes(cases, lambda: begin().outcome))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -84,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--operator", default="")
     parser.add_argument("--case", type=int)
-    parser.add_argument("--known", choices=("leaks", "fakes"), default="")
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--no-contracts", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     warnings.simplefilter("ignore")

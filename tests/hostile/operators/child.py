@@ -6,7 +6,7 @@ bits with both patterns, and the guard zones as they were.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,10 +91,9 @@ class Stopped(Exception):
 class Executor:
     """Runs cases in this process."""
 
-    def __init__(self, check: Check | None = None, functions: Mapping[str, Callable[..., Any]] | None = None):
-        """`functions` replaces operators by name; without `check` every call is allowed."""
-        self._check, self._functions = check, functions or {}
-        self._steady, self._shapes = False, tuple[str, ...]()
+    def __init__(self, check: Check | None = None):
+        """Without `check` every call is allowed."""
+        self._check, self._steady, self._shapes = check, False, tuple[str, ...]()
         self._arena = Arena()
 
     def outcome(self, case: Case) -> Outcome:
@@ -144,7 +143,7 @@ class Executor:
             try:
                 self._require(target, tuple(args), kwargs)
                 with _refusals():
-                    return list(_flat((self._functions.get(target) or resolve(target))(*args, **kwargs)))
+                    return list(_flat(resolve(target)(*args, **kwargs)))
             except Stopped as stopped:
                 if stopped.outcome.said == "unsound":
                     raise
@@ -169,7 +168,7 @@ class Executor:
 
     def _call(self, case: Case) -> dict[str, str]:
         """Run an operator."""
-        function = self._functions.get(case.target) or resolve(case.target)
+        function = resolve(case.target)
         leaves: list[Tensor] = []
         args = [self._made(value, case, leaves) for value in case.call.args]
         kwargs = {name: self._made(value, case, leaves) for name, value in case.call.kwargs.items()}
