@@ -86,6 +86,47 @@ ON_RUNS: dict[str, Callable[[Service, str, str], Any]] = {
     "see": lambda s, run, name: s.queue.see(run),
     "download_checkpoint": lambda s, run, name: s.runs.download_checkpoint(run, name, Path("/nowhere")),
 }
+GRANTED: dict[tuple[Role, Own, bool], str] = {
+    (Role.VIEWER, Own.ANYTHING, False): (
+        "architecture_defaults architectures cards compared ends figures line listing policies require_figures "
+        "run_choices seen side_by_side"
+    ),
+    (Role.VIEWER, Own.RUN, False): "comparison",
+    (Role.VIEWER, Own.SHARE, False): "comparable current graph_dot observe runs see why_no_baseline",
+    (Role.SUBMITTER, Own.ANYTHING, False): (
+        "append_upload check checked delete device_choices document_in draft drafts file_uses files files_used_by "
+        "finish_draft forecast inspect kept quota run_of_draft save_draft server_files shelf trained upload"
+    ),
+    (Role.SUBMITTER, Own.ANYTHING, True): (
+        "begin_upload delete_draft delete_file drop_upload finish_upload import_file prepare_samples rename_file "
+        "side_by_side_csv side_by_side_document side_by_side_report split_data submit submit_arm"
+    ),
+    (Role.SUBMITTER, Own.PART, False): "lineage",
+    (Role.SUBMITTER, Own.PART, True): (
+        "artifact checkpoint clone_run discard download download_checkpoint pause resume retry save set_epochs "
+        "stop take"
+    ),
+    (Role.SUBMITTER, Own.RUN, False): "deletion forecast_change",
+    (Role.SUBMITTER, Own.RUN, True): (
+        "add_submodel comparison_document delete_run reorder report set_deadline set_devices set_moves set_policy "
+        "set_priority start_baseline"
+    ),
+    (Role.SUBMITTER, Own.SHARE, False): "finished worker_log",
+    (Role.SUBMITTER, Own.SHARE, True): "document export log_text metrics_csv spec_document tensorboard_zip",
+    (Role.OPERATOR, Own.ANYTHING, False): "devices hosts hybrid hybrids places pooling",
+    (Role.OPERATOR, Own.ANYTHING, True): (
+        "drain_device drain_host forget_host import_server_file limit_device move ready_device ready_host set_pooling"
+    ),
+    (Role.ADMIN, Own.ANYTHING, False): (
+        "audit audit_lines audited_names default_quota disk_use doctor health owned people planned protections "
+        "retention sharing tokens webhooks"
+    ),
+    (Role.ADMIN, Own.ANYTHING, True): (
+        "add_webhook apply_retention audit_csv create_token forget_person give_role give_team give_tickets "
+        "remove_webhook revoke_token set_quota set_retention set_sharing test_webhook"
+    ),
+}
+"""Who may do what: the least role, whose runs it is about, whether the audit log hears of it; a table of its own."""
 HERE = {"download", "download_checkpoint", "export"}
 OF_PARTS = {"pause", "resume", "save", "stop", "discard"}
 
@@ -109,6 +150,12 @@ def test_every_public_method_declares_its_permission(kind: type) -> None:
 
 def test_no_action_has_two_permissions() -> None:
     assert len(PERMISSIONS) == sum(len(permissions_of(kind)) for kind in KINDS.values())
+
+
+def test_permissions_are_those_of_the_table() -> None:
+    expected = {name: granted for granted, names in GRANTED.items() for name in names.split()}
+    assert {name: (rule.least, rule.own, rule.audited) for name, rule in PERMISSIONS.items()} == expected
+    assert {name for name, rule in PERMISSIONS.items() if rule.here} == HERE | {"inspect"}
 
 
 class Asked(Exception):
