@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.scheduling.test_policy_behaviour import expect, job
+from tests.unit.scheduling.policy_kit import expect, job
 from unifiednn_core.scheduling.base import PROBE, TO_COMPLETION, Decision, Policy, Quantum, View
 from unifiednn_core.scheduling.deadline import EarliestDeadlineFirst
 from unifiednn_core.scheduling.fair import FairShares

@@ -4,32 +4,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unifiednn_core.scheduling.base import Decision, Quantum, View
 from unifiednn_core.scheduling.registry import describe, policy_named
 from unifiednn_core.scheduling.round_robin import RoundRobin
-from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, SimulatedTurn, simulate
-from unifiednn_core.scheduling.sjf import ShortestJobFirst
-
-SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0.001, 0.0131, 0.3]))
-"""Epochs, steps of an epoch, seconds of a step."""
-
-
-def grants(turns: tuple[SimulatedTurn, ...]) -> list[tuple[str, int]]:
-    return [(part.submodel, part.steps) for part in turns]
-
-
-@settings(deadline=None)
-@given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3))
-@example(8.4, 0.6)  # 8.4 / 0.6 is a little above 14
-@example(3.6, 0.18)  # 20 * 0.18 is a little below 3.6
-def test_a_turn_of_seconds_ends_at_the_first_step_that_reaches_it(amount_s: float, seconds_per_step: float) -> None:
-    job = SimulatedJob(name="a", steps_per_epoch=10**12, seconds_per_step=seconds_per_step)
-    first = simulate([job], _Once(amount_s, []))[0]
-    assert first.end_s >= amount_s
-    assert first.steps == 1 or (first.steps - 1) * seconds_per_step < amount_s
+from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob, simulate
 
 
 @dataclass(frozen=True)
@@ -64,25 +45,6 @@ def test_policies_see_what_is_done_measured_and_waited_for() -> None:
         (4.0, "b", 1, 0, 0, None, 4.0),
         (9.0, "c", 5, 0, 0, None, 0.0),
     ]
-
-
-def test_a_shorter_job_that_arrives_takes_over_at_the_next_step() -> None:
-    long = SimulatedJob(name="long", parameters=9, epochs=10, seconds_per_step=2.0)
-    short = SimulatedJob(name="short", parameters=1, epochs=2, arrival_s=3.0, seconds_per_step=1.0)
-    assert grants(simulate([long, short], ShortestJobFirst())) == [("long", 2), ("short", 2), ("long", 8)]
-
-
-def test_a_turn_of_epochs_goes_on_when_another_arrives() -> None:
-    first = SimulatedJob(name="first", epochs=3, steps_per_epoch=4)
-    late = SimulatedJob(name="late", epochs=1, steps_per_epoch=1, arrival_s=0.5)
-    assert grants(simulate([first, late], RoundRobin())) == [("first", 4), ("late", 1), *[("first", 4)] * 2]
-
-
-def test_who_arrives_in_the_last_step_of_a_turn_stands_behind_the_one_whose_turn_ends() -> None:
-    first, second = (SimulatedJob(name=name, epochs=2, steps_per_epoch=2) for name in ("first", "second"))
-    late = replace(first, name="late", arrival_s=1.5)
-    order = [part.submodel for part in simulate([first, second, late], RoundRobin())]
-    assert order == ["first", "second", "first", "late", "second", "late"]
 
 
 def test_one_that_leaves_takes_its_progress_along() -> None:
