@@ -24,120 +24,82 @@ def findings_of(document: object) -> list[Finding]:
     return list(raised.value.findings)
 
 
+MISTAKES: list[tuple[dict[str, Any], str, str]] = [
+    ({"optimizer": "sdg"}, "optimizer", "Did you mean 'sgd'?"),
+    ({"optimizer": "lbfgs"}, "optimizer", "adamw"),
+    ({"learning_rate": -1}, "learning_rate", "a number above 0"),
+    ({"learning_rate": 0}, "learning_rate", "a number above 0"),
+    ({"learning_rate": "0.1"}, "learning_rate", "Give a number"),
+    ({"learning_rate": True}, "learning_rate", "Give a number"),
+    ({"epochs": True}, "epochs", "Give a whole number"),
+    ({"epochs": 2.5}, "epochs", "Give a whole number"),
+    ({"drop_last": "yes"}, "drop_last", "Give true or false"),
+    ({"optimizer": ["adam"]}, "optimizer", "Give a text in quotes"),
+    ({"optimizer_args": []}, "optimizer_args", "an object of names and values"),
+    ({"optimizer_args": {"momentum": 10**400}}, "optimizer_args.momentum", "a number of at least 0"),
+    ({"optimizer_args": {"lr": 0.1}}, "optimizer_args.lr", "learning_rate"),
+    ({"criterion_args": {"reduction": "sum"}}, "criterion_args.reduction", "the mean over its batch"),
+    ({"learning_rate": float("nan")}, "learning_rate", "NaN"),
+    ({"epochs": 0}, "epochs", "a number of at least 1"),
+    ({"epochs": "many"}, "epochs", "many"),
+    ({"learning_rat": 1}, "learning_rat", "Did you mean 'learning_rate'?"),
+    ({"xyz": 1}, "xyz", "spelling"),
+    ({"optimizer_args": {"momentun": 1}}, "optimizer_args.momentun", "dampening"),
+    ({"optimizer_args": {"momentum": float("nan")}}, "optimizer_args.momentum", "does not accept momentum = NaN"),
+    ({"techniques": ["zip"]}, "techniques.0", "There is no technique 'zip'."),
+    ({"techniques": [{"name": "dropit", "keep": 3}]}, "techniques.dropit.keep", "at most 1"),
+    ({"lr_scheduler": {"name": "step"}}, "lr_scheduler.args", "'step_size'"),
+    ({"gradient_clipping": {}}, "gradient_clipping", "Give exactly one"),
+    ({"gradient_clipping": {"norm": 1, "value": 1}}, "gradient_clipping", "Give exactly one"),
+    ({"gradient_clipping": {"norm": 0}}, "gradient_clipping.norm", "a number above 0"),
+    ({"warm_up": {"steps": 0}}, "warm_up.steps", "a number of at least 1"),
+    ({"warm_up": 5}, "warm_up", "5"),
+    ({"accumulation_steps": 0}, "accumulation_steps", "a number of at least 1"),
+    ({"early_stopping": {"metric": "loss"}}, "early_stopping.metric", "'test_loss'"),
+    ({"criterion": "mse", "early_stopping": {"metric": "test_accuracy"}}, "early_stopping.metric", "no accuracy"),
+    ({"lr_scheduler": {"name": "reduce_on_plateau", "per": "step"}}, "lr_scheduler.per", "'epoch'"),
+    *(
+        ({"lr_scheduler": asked}, f"lr_scheduler{place}", words)
+        for asked, place, words in (
+            ({"name": "sequence"}, ".of", "two LR schedulers or more"),
+            ({"name": "SequentialLR", "of": [LINEAR, LINEAR]}, ".milestones", "2 LR schedulers have 1 milestones"),
+            ({"name": "sequence", "of": [LINEAR] * 3, "milestones": [4, 4]}, ".milestones", "do not rise"),
+            ({"name": "sequence", "of": [LINEAR] * 2, "milestones": [0]}, ".milestones.0", "at least 1"),
+            ({"name": "sequence", "args": {"milestones": [1]}}, ".args.milestones", "takes none"),
+            ({**LINEAR, "milestones": [3]}, ".milestones", "Only the LR scheduler 'sequence'"),
+            ({"name": "sequence", "of": [LINEAR, {"name": "one_cycle"}]}, ".of.one_cycle.name", "stands alone"),
+            ({"name": "sequence", "of": [LINEAR, {"name": "sequence"}]}, ".of.sequence.name", "in a sequence"),
+            ({"name": "sequence", "of": [LINEAR, {"name": "step"}]}, ".of.step.args", "'step_size'"),
+        )
+    ),
+    *(
+        ({"parameter_groups": [group]}, f"parameter_groups.0{place}", words)
+        for group, place, words in (
+            ({}, ".names", "missing"),
+            ({"names": []}, ".names", "at least 1 item"),
+            ({"names": "a", "learning_rate": 0}, ".learning_rate", "a number above 0"),
+            ({"names": "a", "weight_decai": 0}, ".weight_decai", "no argument 'weight_decai'"),
+            ({"names": "a", "momentum": -1}, ".momentum", "of at least 0"),
+            ({"names": "a", "lr": 1}, ".lr", "the entry learning_rate"),
+            ({"names": "a", "frozen": True, "momentum": 0.5}, ".momentum", "Frozen"),
+            ({"names": "a", "frozen": True, "learning_rate": 0.5}, ".learning_rate", "Leave it out"),
+        )
+    ),
+    ({"precision": "bfloat16"}, "precision", 'Set "profile" to "fast"'),
+    ({"precision": "half"}, "precision", "'bfloat16'"),
+    ({"ema": {"decay": 1}}, "ema.decay", "a number below 1"),
+    ({"sampler": {"name": "random"}}, "sampler.name", "'by_length'"),
+    ({"sampler": {"name": "balanced", "pad": 3}}, "sampler.pad", "Only by_length has 'pad'"),
+    ({"criterion": "mse", "class_weights": "balanced"}, "class_weights", "no classes"),
+    ({"class_weights": "balanced", "criterion_args": {"weight": [1, 2]}}, "class_weights", "weights already"),
+]
+"""Of hyperparameters: what is asked, the field of the finding, and a word of it."""
+
+
 @pytest.mark.parametrize(
     ("document", "field", "said"),
     [
-        (minimal(optimizer="sdg"), "submodels.a.hyperparameters.optimizer", "Did you mean 'sgd'?"),
-        (minimal(optimizer="lbfgs"), "submodels.a.hyperparameters.optimizer", "adamw"),
-        (minimal(learning_rate=-1), "submodels.a.hyperparameters.learning_rate", "a number above 0"),
-        (minimal(learning_rate=0), "submodels.a.hyperparameters.learning_rate", "a number above 0"),
-        (minimal(learning_rate="0.1"), "submodels.a.hyperparameters.learning_rate", "Give a number"),
-        (minimal(learning_rate=True), "submodels.a.hyperparameters.learning_rate", "Give a number"),
-        (minimal(epochs=True), "submodels.a.hyperparameters.epochs", "Give a whole number"),
-        (minimal(epochs=2.5), "submodels.a.hyperparameters.epochs", "Give a whole number"),
-        (minimal(drop_last="yes"), "submodels.a.hyperparameters.drop_last", "Give true or false"),
-        (minimal(optimizer=["adam"]), "submodels.a.hyperparameters.optimizer", "Give a text in quotes"),
-        (minimal(optimizer_args=[]), "submodels.a.hyperparameters.optimizer_args", "an object of names and values"),
-        (
-            minimal(optimizer_args={"momentum": 10**400}),
-            "submodels.a.hyperparameters.optimizer_args.momentum",
-            "a number of at least 0",
-        ),
-        (minimal(optimizer_args={"lr": 0.1}), "submodels.a.hyperparameters.optimizer_args.lr", "learning_rate"),
-        (
-            minimal(criterion_args={"reduction": "sum"}),
-            "submodels.a.hyperparameters.criterion_args.reduction",
-            "the mean over its batch",
-        ),
-        (minimal(learning_rate=float("nan")), "submodels.a.hyperparameters.learning_rate", "NaN"),
-        (minimal(epochs=0), "submodels.a.hyperparameters.epochs", "a number of at least 1"),
-        (minimal(epochs="many"), "submodels.a.hyperparameters.epochs", "many"),
-        (minimal(learning_rat=1), "submodels.a.hyperparameters.learning_rat", "Did you mean 'learning_rate'?"),
-        (minimal(xyz=1), "submodels.a.hyperparameters.xyz", "spelling"),
-        (minimal(optimizer_args={"momentun": 1}), "submodels.a.hyperparameters.optimizer_args.momentun", "dampening"),
-        (
-            minimal(optimizer_args={"momentum": float("nan")}),
-            "submodels.a.hyperparameters.optimizer_args.momentum",
-            "does not accept momentum = NaN",
-        ),
-        (minimal(techniques=["zip"]), "submodels.a.hyperparameters.techniques.0", "There is no technique 'zip'."),
-        (
-            minimal(techniques=[{"name": "dropit", "keep": 3}]),
-            "submodels.a.hyperparameters.techniques.dropit.keep",
-            "at most 1",
-        ),
-        (minimal(lr_scheduler={"name": "step"}), "submodels.a.hyperparameters.lr_scheduler.args", "'step_size'"),
-        (minimal(gradient_clipping={}), "submodels.a.hyperparameters.gradient_clipping", "Give exactly one"),
-        (
-            minimal(gradient_clipping={"norm": 1, "value": 1}),
-            "submodels.a.hyperparameters.gradient_clipping",
-            "Give exactly one",
-        ),
-        (
-            minimal(gradient_clipping={"norm": 0}),
-            "submodels.a.hyperparameters.gradient_clipping.norm",
-            "a number above 0",
-        ),
-        (minimal(warm_up={"steps": 0}), "submodels.a.hyperparameters.warm_up.steps", "a number of at least 1"),
-        (minimal(warm_up=5), "submodels.a.hyperparameters.warm_up", "5"),
-        (minimal(accumulation_steps=0), "submodels.a.hyperparameters.accumulation_steps", "a number of at least 1"),
-        (
-            minimal(early_stopping={"metric": "loss"}),
-            "submodels.a.hyperparameters.early_stopping.metric",
-            "'test_loss'",
-        ),
-        (
-            minimal(criterion="mse", early_stopping={"metric": "test_accuracy"}),
-            "submodels.a.hyperparameters.early_stopping.metric",
-            "no accuracy",
-        ),
-        (
-            minimal(lr_scheduler={"name": "reduce_on_plateau", "per": "step"}),
-            "submodels.a.hyperparameters.lr_scheduler.per",
-            "'epoch'",
-        ),
-        *(
-            (minimal(lr_scheduler=asked), f"submodels.a.hyperparameters.lr_scheduler{place}", words)
-            for asked, place, words in (
-                ({"name": "sequence"}, ".of", "two LR schedulers or more"),
-                ({"name": "SequentialLR", "of": [LINEAR, LINEAR]}, ".milestones", "2 LR schedulers have 1 milestones"),
-                ({"name": "sequence", "of": [LINEAR] * 3, "milestones": [4, 4]}, ".milestones", "do not rise"),
-                ({"name": "sequence", "of": [LINEAR] * 2, "milestones": [0]}, ".milestones.0", "at least 1"),
-                ({"name": "sequence", "args": {"milestones": [1]}}, ".args.milestones", "takes none"),
-                ({**LINEAR, "milestones": [3]}, ".milestones", "Only the LR scheduler 'sequence'"),
-                ({"name": "sequence", "of": [LINEAR, {"name": "one_cycle"}]}, ".of.one_cycle.name", "stands alone"),
-                ({"name": "sequence", "of": [LINEAR, {"name": "sequence"}]}, ".of.sequence.name", "in a sequence"),
-                ({"name": "sequence", "of": [LINEAR, {"name": "step"}]}, ".of.step.args", "'step_size'"),
-            )
-        ),
-        *(
-            (minimal(parameter_groups=[group]), f"submodels.a.hyperparameters.parameter_groups.0{place}", words)
-            for group, place, words in (
-                ({}, ".names", "missing"),
-                ({"names": []}, ".names", "at least 1 item"),
-                ({"names": "a", "learning_rate": 0}, ".learning_rate", "a number above 0"),
-                ({"names": "a", "weight_decai": 0}, ".weight_decai", "no argument 'weight_decai'"),
-                ({"names": "a", "momentum": -1}, ".momentum", "of at least 0"),
-                ({"names": "a", "lr": 1}, ".lr", "the entry learning_rate"),
-                ({"names": "a", "frozen": True, "momentum": 0.5}, ".momentum", "Frozen"),
-                ({"names": "a", "frozen": True, "learning_rate": 0.5}, ".learning_rate", "Leave it out"),
-            )
-        ),
-        (minimal(precision="bfloat16"), "submodels.a.hyperparameters.precision", 'Set "profile" to "fast"'),
-        (minimal(precision="half"), "submodels.a.hyperparameters.precision", "'bfloat16'"),
-        (minimal(ema={"decay": 1}), "submodels.a.hyperparameters.ema.decay", "a number below 1"),
-        (minimal(sampler={"name": "random"}), "submodels.a.hyperparameters.sampler.name", "'by_length'"),
-        (
-            minimal(sampler={"name": "balanced", "pad": 3}),
-            "submodels.a.hyperparameters.sampler.pad",
-            "Only by_length has 'pad'",
-        ),
-        (minimal(criterion="mse", class_weights="balanced"), "submodels.a.hyperparameters.class_weights", "no classes"),
-        (
-            minimal(class_weights="balanced", criterion_args={"weight": [1, 2]}),
-            "submodels.a.hyperparameters.class_weights",
-            "weights already",
-        ),
+        *((minimal(**asked), f"submodels.a.hyperparameters.{field}", said) for asked, field, said in MISTAKES),
         ({"submodels": []}, "submodels", "Add at least one"),
         ({}, "submodels", "missing"),
         ([], "spec", "an object of names"),
