@@ -6,11 +6,8 @@ from unifiednn_core.base.units import (
     GIB,
     MIB,
     duration_text,
-    energy_text,
     memory_bytes,
     memory_text,
-    percent_text,
-    step_text,
 )
 
 
@@ -51,11 +48,6 @@ def test_no_duration_is_told_with_sixty_of_anything(seconds: float) -> None:
     assert not duration_text(seconds).startswith("60")
 
 
-def test_a_share_that_is_unknown_is_not_zero() -> None:
-    assert percent_text(None) == "not available"
-    assert percent_text(0.985) == "98.5 %"
-
-
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [
@@ -81,26 +73,3 @@ def test_sizes_are_read_in_binary_units(text: str, size_bytes: int | None) -> No
 @given(st.integers(0, 10**15 - 1))
 def test_a_number_of_bytes_is_read_exactly(size_bytes: int) -> None:
     assert memory_bytes(str(size_bytes)) == size_bytes
-
-
-@pytest.mark.parametrize(
-    ("joules", "text"),
-    [
-        (None, "not available"),
-        (0, "0 Wh"),
-        (1833, "0.51 Wh"),
-        (3600, "1.0 Wh"),
-        (44_640, "12.4 Wh"),
-        (3.6e6, "1.0 kWh"),
-    ],
-)
-def test_energy_is_told_in_watt_hours(joules: float | None, text: str) -> None:
-    assert energy_text(joules) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0 ms"), (0.000245, "0.245 ms"), (0.0314, "31.4 ms"), (0.9994, "999 ms"), (0.9996, "1.0 s"), (1.2, "1.2 s")],
-)
-def test_steps_are_told_in_milliseconds_below_a_second(seconds: float, text: str) -> None:
-    assert step_text(seconds) == text

@@ -1,8 +1,8 @@
 import pytest
 
 from pages._ui import arms, predictions
-from tests.ui.fake_arms import baseline, comparison, hybrid, verdict, withheld
-from unifiednn_core.base.units import GIB, MIB
+from tests.ui.fake_arms import baseline, hybrid
+from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import Event, State
 
 
@@ -18,19 +18,6 @@ def test_every_choice_of_baselines_has_a_name_and_every_name_its_choice():
 )
 def test_a_prediction_is_held_against_its_measurement(predicted, measured, words):
     assert predictions.off_text(predicted * MIB, measured and measured * MIB) == words
-
-
-def test_a_budget_says_what_is_left_or_lacking():
-    assert predictions.room_text(11 * GIB, 1 * GIB) == "10.0 GiB free"
-    assert predictions.room_text(400 * MIB, 412 * MIB) == "12 MiB short"
-
-
-def test_a_difference_is_that_of_the_first_verdict_that_is_given():
-    given = verdict("sequential")
-    known = comparison(verdicts={"concurrent": withheld("concurrent", "-"), "sequential": given})
-    assert arms.difference_text(known, "memory_ratio") == "54 % less memory than sequential"
-    assert arms.difference_text(comparison(verdicts={}), "memory_ratio") == ""
-    assert arms.difference_text(None, "memory_ratio") == ""
 
 
 def test_the_newest_baseline_of_a_kind_is_taken_and_one_that_failed_only_for_want_of_another():

@@ -31,11 +31,6 @@ def test_the_words_of_the_cause_suggest_a_retry(cause, expected):
     assert offers(failed)[0].kind == expected
 
 
-def test_the_remedy_is_read_too():
-    failed = replace(FAILED, cause="3 workers in a row died.", remedy="Retry it with a larger batch split.")
-    assert suggested(failed) == "split"
-
-
 def test_each_retry_changes_one_thing_and_names_it_before_and_after():
     by_kind = {way.kind: way for way in offers(replace(FAILED, batch_split=4))}
     changes = {kind: (way.batch_split, way.learning_rate) for kind, way in by_kind.items()}
@@ -49,12 +44,6 @@ def test_a_batch_is_not_split_into_more_parts_than_it_has_samples(batch_size, ba
     ways = offers(replace(FAILED, batch_size=batch_size, batch_split=batch_split))
     assert any(way.kind == "split" for way in ways) == (2 * batch_split <= batch_size)
     assert all(way.batch_split <= batch_size for way in ways if way.batch_split)
-
-
-@given(st.floats(1e-12, 1e6))
-def test_a_tenth_of_a_learning_rate_is_a_tenth(learning_rate):
-    rate = next(way for way in offers(replace(FAILED, learning_rate=learning_rate)) if way.kind == "rate")
-    assert rate.learning_rate == pytest.approx(learning_rate / 10, rel=1e-11)
 
 
 def test_what_is_not_known_is_not_changed():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from pages._ui import drafts
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.spec.run import NAME_PATTERN
-from unifiednn_core.views.runs import FileView
 
 counts = st.integers(1, 6)
 
@@ -56,35 +55,6 @@ def test_a_removal_takes_one_and_put_brings_one(count, at):
 def test_a_finding_is_sorted_by_the_entry_that_it_is_about(field, entry):
     finding = Finding(title="-", field=field, message="-", remedy="-")
     assert drafts.findings_by_entry([finding]) == {entry: [finding]}
-
-
-def test_the_summary_names_the_start():
-    submodel = {"model": "m.pt2", "train_data": "d.pt", "start_from": {"file": "sha256:1", "take": "weights"}}
-    assert drafts.summary(submodel, {"sha256:1": "c.safetensors"}).startswith("m.pt2 on d.pt · from c.safetensors · ")
-
-
-def test_the_summary_says_what_is_guessed_until_somebody_changes_it():
-    data = FileView(
-        sha256="d",
-        kind="data",
-        filename="d.zip",
-        format="-",
-        size_bytes=1,
-        created_at_s=0,
-        facts={"classes": 4, "input_shape": [3, 8, 8]},
-    )
-    guesses = {"train_data": "d.zip", "test_data": "d-test20-seed0.safetensors", "scale": 1 / 255}
-    guessed = drafts.with_guesses({"name": "m", "model": "m.pt2"}, guesses)
-    line = drafts.summary(guessed, {}, data)
-    assert line.startswith("m.pt2 on d.zip (guessed) · ")
-    assert line.endswith(" · pixels / 255, 80/20 split, 4 classes (guessed)")
-    parts = {"train_data": "d-train80-seed0.safetensors", "test_data": "d-test20-seed0.safetensors"}
-    assert drafts.summary({"model": "m.pt2", **parts}, {}).startswith("m.pt2 on d · ")
-    line = drafts.summary({**guessed, "scale": 0.3, "test_data": "t.zip"}, {}, data)
-    assert line.endswith(" · pixels * 0.3, tested on t.zip · 4 classes (guessed)")
-    assert drafts.summary({"model": "m.pt2"}, {}).startswith("m.pt2, no data yet · ")
-    spec, _ = drafts.spec_or_findings({"submodels": [guessed]})
-    assert spec is not None and spec.submodels[0].scale == 1 / 255, "no entry of a spec"
 
 
 def test_an_empty_draft_says_what_it_lacks_and_a_full_one_is_a_spec():

@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from tests.unit.views.reading import named, unpack
 from unifiednn_core.base.units import MIB
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views.figures import memory as chart
-from unifiednn_core.views.figures.chips import baseline_key, part_key
+from unifiednn_core.views.figures.chips import baseline_key
 from unifiednn_core.views.figures.memory import MAX_INSTANTS, MAX_STRETCHES, MAX_SUBMODELS, SHADES, bands, stretches
 from unifiednn_core.views.memory import KINDS, MemoryBreakdown, MemoryLayer
 
@@ -89,26 +88,6 @@ def test_of_many_sub_models_the_largest_keep_their_sign_and_the_others_share_one
     assert [band.kind for band in drawn if band.group == "other sub-models"] == list(SHADES)
     whole = sum(np.nansum(band.size_bytes) for band in drawn)
     assert whole == pytest.approx(sum(breakdown(names, gap=None).total_bytes))
-
-
-def test_a_chip_hides_all_that_a_sub_model_holds_and_the_key_names_what_nobody_holds():
-    figure = memory(VIEW)
-    uids = [trace["uid"] for trace in figure["data"]]
-    assert len(uids) == len(set(uids)) and all(re.fullmatch("u[0-9a-f]{8}", uid) for uid in uids)
-    own = {trace["meta"]["of"] for trace in stacked(figure) if trace["name"].startswith("A ")}
-    assert own == {part_key("lenet")} and figure["layout"]["showlegend"] is False
-    alone = [trace["name"] for trace in stacked(figure) if trace["meta"]["of"] == ""]
-    assert (
-        [entry["name"] for entry in figure["layout"]["meta"]["key"]]
-        == alone
-        == [
-            "context",
-            "slack",
-            "data sets",
-            "others",
-            "unexplained",
-        ]
-    )
 
 
 def test_a_run_without_a_breakdown_shows_its_total_alone():

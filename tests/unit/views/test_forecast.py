@@ -12,7 +12,6 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
-from unifiednn_core.views.figures.forecast import gantt, gantt_text
 from unifiednn_core.views.forecast import JobSet, Overheads, best, fairness, forecast, forecasts, kept
 
 NOTHING = Overheads(0.0, 0.0)
@@ -77,12 +76,3 @@ def test_memory_follows_who_has_started_and_who_is_at_work():
     assert all(size >= 1000 for _, size in points) and points[0][0] == 0.0
     many = simulate([replace(job, epochs=400) for job in job_set(10.0, 20.0).jobs], RoundRobin())
     assert len(memory_over_time(many, model)) <= MOST_POINTS
-
-
-def test_the_chart_has_a_row_for_each_and_names_are_literal():
-    made = forecast(job_set(10.0, 20.0, lanes=2), RoundRobin())
-    html = gantt(replace(made, finish_s={"<b>": 3.0, **made.finish_s}), {"<b>": 5})
-    assert html.count('role="row"') == 3 and "<b>&lt;b&gt;" not in html and "&lt;b&gt;" in html
-    lines = gantt_text(made, columns=20)
-    assert len(lines) == 2 and all(len(line.partition("|")[2].partition("|")[0]) == 20 for line in lines)
-    assert "#" in lines[0] and "+" in "".join(lines)

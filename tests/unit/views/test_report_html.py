@@ -103,8 +103,3 @@ def test_a_script_cannot_end_its_element_early():
     content, element = html.script("a('</script>'); b('</SCRIPT>'); c('<!--')")
     assert "</script" not in content.lower() and "<!--" not in content
     assert element == f"<script>{content}</script>"
-
-
-def test_without_views_it_is_still_a_report_without_charts_or_scripts():
-    page = Page(html.render(comparison(), {}, PLOTLY))
-    assert page.scripts == [] and "script-src 'none'" in page.policy

@@ -12,7 +12,6 @@ from unifiednn_core.views.runs import Series
 from unifiednn_core.views.side_by_side import (
     Side,
     cautions,
-    counted,
     document,
     figures,
     labels,
@@ -56,28 +55,6 @@ def test_only_settings_that_differ_are_listed(sides: list[Side]) -> None:
     assert settings([sides[0], sides[0]]) == []
 
 
-def test_a_technique_beside_none_is_the_only_setting_that_differs() -> None:
-    view = fake_arms.hybrid()
-
-    def trained_with(techniques: list[object]) -> Side:
-        parts = [
-            {**part, "hyperparameters": {**part["hyperparameters"], "techniques": techniques}}
-            if part["name"] == "lenet"
-            else part
-            for part in view.spec["submodels"]
-        ]
-        return side(replace(view, spec={**view.spec, "submodels": parts}), "one")
-
-    lossy = {"name": "compression", "bfloat16": True}
-    pair = [trained_with([]), trained_with([lossy])]
-    [(name, texts)] = settings(pair)
-    assert (name, texts) == (
-        "lenet.hyperparameters.techniques",
-        ("-", "Activation compression (bfloat16: true), lossy"),
-    )
-    assert texts[1] in selection.settings_table(pair)
-
-
 def test_figures_say_how_they_differ_from_the_first(sides: list[Side]) -> None:
     sides = [replace(one, view=replace(one.view, makespan_s=10.0)) for one in sides]
     slower = replace(sides[0].view, run_id="r-3", makespan_s=15.0)
@@ -108,15 +85,6 @@ def test_only_equal_values_are_equal_and_accuracy_differs_in_points(sides: list[
     assert [text.partition(" (")[2] for text in makespan[1:]] == ["+0.3 %)", f"{minus}5 %)", "< 0.1 %)", "equal)"]
 
 
-def test_what_stands_side_by_side_is_counted_by_its_kind(sides: list[Side]) -> None:
-    one, two = sides
-    parts = [side(one.view, part.name, part.name) for part in one.view.submodels]
-    assert counted([one, two]) == "2 runs"
-    assert counted(parts[:2]) == "2 sub-models of one run"
-    assert counted([parts[0], side(two.view, "b", parts[1].label)]) == "2 sub-models of 2 runs"
-    assert counted([parts[0], two]) == "2 runs and sub-models"
-
-
 def test_the_best_accuracy_is_the_best_of_the_curve(sides: list[Side]) -> None:
     part = fake_arms.hybrid().submodels[0]
     worse = replace(part, test_accuracy=0.5, test_accuracy_curve=Series((1.0, 2.0, 3.0), (0.7, 0.9, 0.5)))
@@ -141,21 +109,6 @@ def test_what_makes_figures_differ_is_said(sides: list[Side]) -> None:
     other = [side(sides[0].view, "one", cpu="A"), side(sides[1].view, "two", cpu="B")]
     assert machines(other) == [("cpu", ("A", "B"))] and "machine or versions" in cautions(other)[0]
     assert "Not all have ended" in cautions([sides[0], side(fake_views.mid_flight(), "live")])[0]
-
-
-def test_weights_are_told_by_the_start_of_their_hash(sides: list[Side]) -> None:
-    table, [(_, [sha, *_]), *_] = selection.weights_table(sides), weights(sides)
-    assert f">{sha[:12]}…<" in table and f">{sha}<" not in table and f'title="sha256:{sha}"' in table
-
-
-def test_a_file_is_told_by_the_start_of_its_hash(sides: list[Side]) -> None:
-    references = [f"sha256:{digit * 64}" for digit in "01"]
-    specs = [{**one.view.spec, "device": ref} for one, ref in zip(sides, references, strict=True)]
-    table = selection.settings_table(
-        [side(replace(one.view, spec=spec), one.label) for one, spec in zip(sides, specs, strict=True)]
-    )
-    assert f">{'0' * 12}…<" in table and f'title="sha256:{"0" * 64}"' in table
-    assert f">sha256:{'0' * 64}<" not in table
 
 
 def test_page_and_document_show_hostile_names_as_text(sides: list[Side]) -> None:
