@@ -10,7 +10,6 @@ from tests.unit.techniques.networks import attention, batch, convolutions, examp
 from unifiednn_core.base.errors import NotApplicable
 from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.spec.techniques import Checkpointing, Compression
-from unifiednn_core.techniques import recompute
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.segments import segmented
@@ -89,19 +88,6 @@ def test_it_works_with_codecs_of_what_segments_keep() -> None:
         alone, both = (take_step(*make(), one) for one in (NONE, built([Compression(), Checkpointing()])))
         assert alone.same_bits(both)
         assert both.saved_bytes < alone.saved_bytes
-
-
-@pytest.mark.parametrize("forgotten", ["generators", "buffers"])
-@pytest.mark.parametrize("make", [example(deep), of_file(Rewriting)])
-def test_what_is_not_restored_is_noticed(monkeypatch: pytest.MonkeyPatch, forgotten: str, make: Example) -> None:
-    whole = recompute._State.of
-
-    def less(generators: Any, buffers: Any) -> Any:
-        return whole([] if forgotten == "generators" else generators, [] if forgotten == "buffers" else buffers)
-
-    monkeypatch.setattr(recompute._State, "of", less)
-    with pytest.raises((AssertionError, NotApplicable)):
-        check_technique(Checkpointing(), [make])
 
 
 def test_a_network_without_segments_is_refused() -> None:

@@ -84,11 +84,6 @@ def test_only_gradients_of_weights_of_layers_change(make, form, graph):
     assert others(make, 0.1, form, graph=graph) == DROPPED[make] | (ATTENTION if graph and make is attention else set())
 
 
-def test_dropping_what_others_need_is_noticed(monkeypatch):
-    monkeypatch.setattr("unifiednn_core.techniques.saved.need_of", lambda *_: INPUTS)
-    assert others(convolutions, 0.1, "deduplicated") > DROPPED[convolutions]
-
-
 class Shared(nn.Module):
     """Inputs that two layers and a product take; the product needs each bit."""
 

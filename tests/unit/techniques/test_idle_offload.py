@@ -52,17 +52,3 @@ def test_only_those_at_work_are_on_the_device_and_every_bit_stays(monkeypatch: p
     assert any(placed.get("b") and not placed["a"] and not placed["c"] for placed in seen if len(placed) == 3)
     assert not any(placed.get("a") and placed.get("c") for placed in seen)
     assert all(end.probes is not None and not end.probes.missing for end in reports if isinstance(end, Ended))
-
-
-def test_memory_that_is_read_after_it_was_left_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, _, _ = trained()
-
-    def forgetful(tensors: Iterable[Tensor]) -> None:
-        kept, *others = tensors
-        moved(others)
-        kept.detach().add_(1.0)
-
-    monkeypatch.setattr(SEND, forgetful)
-    weights, _, _ = trained(leaves=("a",))
-    assert weights["a"] != alone["a"]
-    assert weights["b"] == alone["b"]

@@ -95,10 +95,3 @@ def test_two_small_batches_tell_what_a_step_saves(kind, asked, monkeypatch):
     told = need.gradients_bytes + need.transient_bytes
     assert need.fitted and told == pytest.approx(real, rel=0.03)
     assert plain(kind)[1] - told == pytest.approx(plain(kind)[0] - real, rel=0.03)
-
-
-def test_packing_counted_like_other_operators_is_noticed(monkeypatch):
-    monkeypatch.setattr("unifiednn_core.techniques.live_bytes.packing", lambda: False)
-    monkeypatch.setattr(room, "WHOLE_BATCH_BYTES", 0)
-    need, real = predicted("language model", "compression"), max(counted("language model", "compression"))
-    assert need.gradients_bytes + need.transient_bytes != pytest.approx(real, rel=0.15)

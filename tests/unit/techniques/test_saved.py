@@ -47,14 +47,6 @@ def test_no_backward_reads_what_is_not_kept(kind, monkeypatch):
     assert take_step(*make(), built([Compression()])).same_bits(take_step(*make())) and unread
 
 
-def test_elements_that_backward_reads_are_noticed(monkeypatch):
-    """The control of the test above, with tanh among the pools."""
-    monkeypatch.setattr("unifiednn_core.techniques.needs._POOLS", frozenset(["tanh"]))
-    monkeypatch.setattr(compression._Nothing, "unpack", lambda self: torch.full((self.count,), torch.nan))
-    make = example(lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10), nn.Tanh()))
-    assert not take_step(*make(), built([Compression()])).same_bits(take_step(*make()))
-
-
 def test_a_change_in_place_of_what_backward_needs_is_refused_as_torch_does():
     def changed(x: Tensor, techniques) -> None:
         with techniques.part(nn.Identity()):

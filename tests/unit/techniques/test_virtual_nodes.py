@@ -109,13 +109,6 @@ def test_the_gradients_are_those_of_the_whole_batch(count: int, shares: list[int
         assert error(found, whole) <= 1e-6
 
 
-def test_their_unweighted_mean_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, _ = taken()
-    monkeypatch.setattr(virtual_nodes, "weight", lambda part, samples: 0.5)
-    assert error(taken([nodes(2)])[0], whole) <= 1e-6, "equal shares have equal weights"
-    assert error(taken([nodes(2, [3, 1])])[0], whole) > 1e-2
-
-
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 def test_a_step_needs_the_memory_of_its_largest_share(count: int) -> None:
     _, whole_bytes = taken(counted=True)
@@ -248,19 +241,6 @@ def test_equal_nodes_of_what_draws_nothing_are_the_parts_of_a_batch_split(networ
     parts = Session([(network, submodel_spec("x", optimizer="adam", batch_split=4))], TURNS).run()
     for devices in (1, 3):
         assert trained(network, devices=devices).hashes()["x"] == parts.hashes()["x"]
-
-
-def test_gradients_that_come_in_another_order_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = trained("plain", shares=[4, 1, 2, 1])
-    backwards = lambda nodes, devices: [wave[::-1] for wave in waves(nodes, devices)]  # noqa: E731
-    monkeypatch.setattr(virtual_nodes, "waves", backwards)
-    assert trained("plain", devices=4, shares=[4, 1, 2, 1]).hashes()["x"] != alone.hashes()["x"]
-
-
-def test_random_numbers_that_follow_the_device_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = trained("mlp")
-    monkeypatch.setattr(virtual_nodes, "seed_of", lambda seed, step, node: seed)
-    assert trained("mlp").hashes()["x"] != alone.hashes()["x"]
 
 
 def test_nodes_of_one_step_draw_other_numbers_and_the_stream_of_the_sub_model_stays() -> None:

@@ -6,7 +6,6 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.oracle import first_difference
-from unifiednn_core.preflight.pack import exporting, work
+from unifiednn_core.preflight.pack import work
 from unifiednn_core.preflight.pack.calling import named
 from unifiednn_core.preflight.pack.request import Example, ExampleInput, PackRequest, Source
 from unifiednn_core.preflight.pack.source import network_of
@@ -198,28 +197,6 @@ def test_draws_of_its_own_reach_the_graph_of_each_mode(code: Path, files: dict[s
     found = packed(*inputs.values())
     own.end()
     assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
-
-
-def pack_again(code: Path, name: str, out: Path) -> Any:
-    sys.modules.pop(code.stem, None)
-    return work.pack(PackRequest(source=Source(path=code, factory=name), example=NETWORKS[name][0], out=out))
-
-
-def test_a_region_whose_operands_keep_their_gradients_would_be_noticed(
-    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting._Writer, "_detached", lambda _, value: value)
-    with pytest.raises(Exception, match=r"leaf|differs from the code"):
-        pack_again(code, "Momentum", tmp_path / "m.pt2")
-
-
-def test_a_graph_of_evaluation_that_is_that_of_training_would_be_noticed(
-    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exported = work.exported
-    monkeypatch.setattr(work, "exported", lambda network, example, name, mode="train": exported(network, example, name))
-    with pytest.raises(BadInput, match="differs from the code in the output in evaluation"):
-        pack_again(code, "DropPath", tmp_path / "m.pt2")
 
 
 @pytest.mark.parametrize(

@@ -54,15 +54,6 @@ def test_every_operator_is_placed_once_units_are_together_and_equal_graphs_get_e
     assert place(random_graph(seed, most_ops=40), [None] * 3, LINK) == found
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_one_device_does_all_the_work_and_nothing_else(seed: int) -> None:
-    graph = random_graph(seed, most_ops=40)
-    found = place(graph, [None], LINK)
-    assert set(found.device_of) == {0}
-    assert found.makespan_s == pytest.approx(graph.work_s) == pytest.approx(found.program_s)
-    assert found.bound_s == pytest.approx(graph.work_s)
-
-
 def test_a_chain_that_fits_no_device_is_cut_as_seldom_as_possible() -> None:
     graph = chain([0.1] * 12)
     cap = cap_of(graph, 0.75)

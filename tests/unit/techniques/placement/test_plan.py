@@ -2,15 +2,12 @@
 
 import json
 
-import plotly.graph_objects as go
 import pytest
 
 from tests.unit.techniques.placement.graphs import random_graph
-from tests.unit.views.reading import unpack
 from unifiednn_core.techniques.placement.place import place
-from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
+from unifiednn_core.techniques.placement.plan import PlacementPlan
 from unifiednn_core.techniques.placement.planning import planned
-from unifiednn_core.views.figures.placement import MAX_BARS, placement
 
 
 def plan_of(seed: int, most_ops: int = 40) -> PlacementPlan:
@@ -31,23 +28,3 @@ def test_each_task_is_planned_once_and_what_is_alive_is_within_the_cap(seed: int
     assert max(task.end_s for device in plan.devices for task in device.tasks) == pytest.approx(plan.makespan_s)
     assert sum(device.work_s for device in plan.devices) == pytest.approx(plan.work_s)
     assert json.loads(plan.to_json())["devices"][0]["cap_bytes"] == plan.devices[0].cap_bytes
-
-
-def test_the_drawing_has_a_lane_for_each_device_its_memory_and_its_limit() -> None:
-    plan = plan_of(1)
-    document = placement(plan)
-    assert len(go.Figure(document).data) == len(document["data"]) == 5
-    lanes = [trace for trace in document["data"] if trace["type"] == "bar"]
-    for lane, device in zip(lanes, plan.devices, strict=True):
-        assert unpack(lane["x"]).sum() == pytest.approx(device.work_s, rel=1e-5)
-    assert "a step" in document["layout"]["meta"]["note"]
-
-
-def test_many_operators_share_bars() -> None:
-    tasks = [PlannedTask(f"op{at}", at >= 5000, at * 1e-3, (at + 1) * 1e-3, 1) for at in range(10_000)]
-    device = PlannedDevice(None, 1, 0, 10.0, tuple(tasks))
-    document = placement(PlacementPlan(10.0, 10.0, 10.0, 10.0, 0, (device,)))
-    assert MAX_BARS // 2 < len(document["data"][0]["y"]) <= MAX_BARS + 2
-    assert unpack(document["data"][0]["x"]).sum() == pytest.approx(10.0, rel=1e-4)
-    document = placement(plan_of(0))
-    assert all(len(trace["y"]) > 1 for trace in document["data"])
