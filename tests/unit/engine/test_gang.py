@@ -11,7 +11,6 @@ from torch import nn
 
 from tests.integration.kit import CPU, dataset, definition, submodel_spec
 from tests.unit.engine.recorders import FakeRecorder
-from unifiednn_core.base.errors import Diverged
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
@@ -139,44 +138,6 @@ def test_members_share_no_memory_between_steps() -> None:
         seen |= own
 
 
-def test_a_member_that_is_dropped_keeps_what_it_learned_and_the_others_go_on() -> None:
-    together, alone = submodels(), submodels()
-    with worlds(together), worlds(alone):
-        gang = gang_of(together)
-        train(together, 3, gang)
-        gang.drop("momentum")
-        left = [one for one in together if one.name != "momentum"]
-        train(left, 3, gang)
-        train(alone, 3)
-        train([one for one in alone if one.name != "momentum"], 3)
-        assert gang.names == tuple(one.name for one in left) and gang.dissolved is None
-        assert_close(together, alone, 1e-4)
-        for name in ("slow", "adam"):
-            gang.drop(name)
-        assert gang.dissolved == "Only one member is left."
-        train(left[-1:], 2, gang)
-    assert left[-1].steps_done == 8
-
-
-def test_a_loss_that_is_infinite_ends_one_member_and_changes_nothing_of_the_others() -> None:
-    together, alone = submodels(), submodels()
-    with worlds(together), worlds(alone):
-        gang = gang_of(together)
-        train(together, 2, gang)
-        train(alone, 2)
-        with torch.no_grad():
-            next(together[1].module.parameters()).fill_(float("inf"))
-        done = gang.step()
-        assert isinstance(done.pop("momentum"), Diverged)
-        assert all(isinstance(one, Stepped) for one in done.values())
-        gang.drop("momentum")
-        rest = [one for one in together if one.name != "momentum"]
-        others = [one for one in alone if one.name != "momentum"]
-        train(rest, 2, gang)
-        train(others, 3)
-    assert_close(rest, others, 1e-4)
-
-
 def test_an_error_of_one_member_dissolves_the_gang_and_ends_this_member_alone() -> None:
     broken = dataset()
     broken.targets[:] = 99
@@ -217,17 +178,6 @@ def test_rounding_alone_does_not_dissolve_a_gang(monkeypatch: pytest.MonkeyPatch
     assert_close(together, alone, 1e-5)
 
 
-@pytest.mark.parametrize("fused_s", [1.0, 1.9])
-def test_a_gang_that_does_not_pay_is_dissolved_within_a_few_steps(fused_s: float) -> None:
-    together = submodels(asked={"one": {"epochs": 9}, "other": {"epochs": 9}})
-    with worlds(together):
-        gang = gang_of(together, fused_s)
-        train(together, 10, gang)
-    assert gang.gain == pytest.approx(2.0 / fused_s)
-    told = "Fused steps are only 1.05 times as fast as those of each member alone."
-    assert gang.dissolved == (None if fused_s == 1.0 else told)
-
-
 @pytest.mark.parametrize(
     ("network", "change", "said"),
     [
@@ -243,18 +193,6 @@ def test_sub_models_that_cannot_step_as_one_are_told_why(network: str, change: d
     with worlds(members):
         assert said in str(Gang.of(members, fast=True))
         assert "at least two members" in str(Gang.of(members[:1], fast=True))
-
-
-def test_different_networks_are_no_gang_and_an_operator_is_refused_by_its_name() -> None:
-    asked = {"one": {}, "other": {}}
-    members = [submodels("cnn", asked)[0], submodels("plain", asked)[1]]
-    with worlds(members):
-        assert Gang.of(members, fast=True) == "one and other are not the same network."
-    members = submodels("lstm", asked)
-    for one in members:
-        one._randomness.draws = False  # as if it had no dropout
-    with worlds(members):
-        assert "one cannot train fused: aten.zeros.default has no batched form." in str(Gang.of(members, fast=True))
 
 
 def recorder_of(members: Sequence[SubModel], gain: float = 3.0) -> FakeRecorder:
@@ -331,18 +269,6 @@ def test_an_exact_gang_that_computes_otherwise_or_is_not_faster_is_dissolved(gai
     said = "its replayed steps give other bits" if gain > 1.1 else "only 1.05 times as fast"
     assert gang.dissolved is not None and said in gang.dissolved
     assert_close(together, alone, 0.0)
-
-
-def test_the_steps_of_a_fast_gang_are_recorded_once_it_is_accepted() -> None:
-    together, alone = submodels(), submodels()
-    recorder = recorder_of(together)
-    with worlds(together), worlds(alone):
-        gang = gang_of(together)
-        train_recorded(together, 9, gang, recorder)
-        train(alone, 9)
-    assert recorder.recorded == 1 and recorder.replays > 4 and gang.dissolved is None
-    assert_close(together, alone, 1e-4)
-    assert {one.capture().recipe["profile"] for one in together} == {"fast"}
 
 
 @pytest.mark.parametrize(

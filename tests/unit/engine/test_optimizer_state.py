@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from unifiednn_core.engine.optimizer_state import follow_parameters, restore_state, scale_learning_rates
-from unifiednn_core.engine.optimizers import build_lr_scheduler, build_optimizer
+from unifiednn_core.engine.optimizer_state import follow_parameters, restore_state
+from unifiednn_core.engine.optimizers import build_optimizer
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.run import Hyperparameters
@@ -78,28 +78,3 @@ def test_a_captured_state_shares_no_memory() -> None:
     restore_state(optimizer, state)
     train(module, optimizer, range(2, 4))
     assert torch.equal(state["state"][0]["exp_avg"], before)
-
-
-def test_a_smaller_learning_rate_scales_a_whole_schedule() -> None:
-    def rates(scaled_after: int | None) -> list[float]:
-        document = {
-            "optimizer": "sgd",
-            "learning_rate": 0.1,
-            "lr_scheduler": {"name": "one_cycle", "args": {"max_lr": 0.5, "total_steps": 10, "cycle_momentum": False}},
-        }
-        asked = Hyperparameters.model_validate(document)
-        module = network(torch.float32)
-        optimizer = build_optimizer(module.named_parameters(), asked)
-        lr_scheduler = build_lr_scheduler(optimizer, asked)
-        assert lr_scheduler is not None
-        seen = []
-        for step in range(9):
-            if step == scaled_after:
-                scale_learning_rates(optimizer, lr_scheduler, 0.1)
-            train(module, optimizer, range(step, step + 1))
-            lr_scheduler.step()
-            seen.append(optimizer.param_groups[0]["lr"])
-        return seen
-
-    whole = rates(None)
-    assert rates(4) == pytest.approx([*whole[:4], *(0.1 * rate for rate in whole[4:])])

@@ -174,11 +174,6 @@ def test_a_start_that_does_not_fit_is_refused(
     assert found[0].remedy
 
 
-def test_what_is_no_checkpoint_is_offered_as_weights(folder: Path, home: Home) -> None:
-    (finding,) = checked(folder, home, {"file": "weights.safetensors"}).findings
-    assert finding.remedy.startswith('Set "take" to "weights"')
-
-
 @pytest.mark.parametrize("changes", [{"train_data": "fewer.pt"}, {"hyperparameters": {"batch_size": 4}}])
 def test_between_epochs_data_and_batch_size_may_change(changes: dict[str, Any], folder: Path, home: Home) -> None:
     assert checked(folder, home, BETWEEN, **changes).findings == ()
@@ -196,12 +191,6 @@ def test_weights_of_another_network_are_refused(take: str, folder: Path, tmp_pat
 def test_arguments_may_be_written_out_and_rates_go_with_the_learning_rate(folder: Path, home: Home) -> None:
     written_out = {"optimizer_args": {"eps": 1e-8, "betas": [0.9, 0.999], "amsgrad": False}, "learning_rate": 0.02}
     assert checked(folder, home, WHOLE, hyperparameters=written_out).findings == ()
-
-
-def test_another_torch_is_a_warning(folder: Path, tmp_path: Path, home: Home) -> None:
-    checkpoint_file.write(trained(torch="1.0"), tmp_path / "old.safetensors")
-    (finding,) = checked(folder, home, {"file": str(tmp_path / "old.safetensors")}).findings
-    assert finding.severity == "warning" and "torch 1.0" in finding.message
 
 
 @pytest.mark.parametrize(
