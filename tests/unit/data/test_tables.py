@@ -101,16 +101,6 @@ def test_blanks_around_names_and_values_make_no_further_ones(tmp_path: Path) -> 
     assert dataset.targets.tolist() == [0, 1, 0, 1]
 
 
-def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
-    columns = {"a": [1, 2, 3], "flag": [True, False, True], "kind": ["x", "y", "x"], "b": [0.5, 1.5, 2.5]}
-    table = pa.table(columns).rename_columns(["a", "flag", "label", "b"])
-    parquet.write_table(table, tmp_path / "t.parquet")
-    dataset = read_dataset(tmp_path / "t.parquet")
-    assert torch.equal(dataset.first, torch.tensor([[1, 1, 0.5], [2, 0, 1.5], [3, 1, 2.5]]))
-    assert dataset.targets.tolist() == [0, 1, 0]
-    assert (dataset.notes.class_names, dataset.notes.columns) == (("x", "y"), ("a", "flag", "b"))
-
-
 def test_parquet_with_other_than_numbers_is_a_finding(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": [["x"], ["y"]], "y": [0, 1]}), tmp_path / "t.parquet")
     with pytest.raises(BadInput, match="Column 'a' holds list"):

@@ -83,12 +83,6 @@ def test_what_grows_without_end_is_refused(name: str, tmp_path: Path) -> None:
         TokenizerFile(written(tmp_path, document_of([], [PRE_TOKENIZERS["bytes"]] * 30)))
 
 
-def test_a_map_counts_with_its_longest_text() -> None:
-    content = (8).to_bytes(4, "little") + bytes(8) + "ab\0▁▁▁▁▁\0c\0".encode()
-    document = document_of([{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}], [])
-    assert tokenizer_file._growth(document) == 5
-
-
 def test_known_tokenizers_are_taken() -> None:
     """Rules as in ALBERT, XLM-R, CLIP and Llama."""
     content = (8).to_bytes(4, "little") + bytes(8) + b"a" * 18 + b"\0"

@@ -18,10 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.unit.compare.kit import job_in
 from unifiednn_core.base.errors import BadCheckpoint, BadInput, Finding
 from unifiednn_core.base.paths import Home
-from unifiednn_core.compare.vanilla import read_network
 from unifiednn_core.engine.start import initial_state, load_weights
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.architectures import registry
@@ -356,20 +354,6 @@ def test_a_spec_confirms_and_its_check_shows_the_pairs(cifar: CifarResNet, tmp_p
     assert refused.severity == "error" and '"names": "by_shape" to start_from' in refused.remedy
     (warning,) = checked(architecture=asked, model="plain.pt", start_from=start | {"names": "by_shape"})
     assert (warning.severity, warning.title) == ("warning", "Other names of weights")
-
-
-def test_a_plain_baseline_begins_with_the_same_weights(cifar: CifarResNet, tmp_path: Path) -> None:
-    path = saved({"ema": cifar.state_dict(), "net": {}, "args": argparse.Namespace()}, tmp_path)
-    asked = asking(RESNET, names="by_shape", entry="ema")
-    job = job_in(
-        tmp_path,
-        model=str(path),
-        model_format="state_dict",
-        architecture_source=str(registry.source_file("resnet")),
-        architecture_args=registry.arguments("resnet", SMALL),
-        model_weights={"names": "by_shape", "entry": "ema"},
-    )
-    assert begins_with(STATE_DICT.read(path, asked), dict(read_network(job, ["inputs", "targets"])[0].state_dict()))
 
 
 def test_a_delivery_maps_its_names_to_those_of_the_submitted_file(

@@ -7,58 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.hostile.operators.layers import LAYER, layer_seeds
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.module import PickledModule
 from unifiednn_core.formats.registry import sniff
-from unifiednn_core.formats.torch_layers import LAYERS
+from unifiednn_core.formats.torch_layers import LAYERS, construct
 from unifiednn_core.spec.run import ArchitectureSpec
 
 FORMAT = PickledModule()
-ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "Linear": (3, 4),
-    "Unflatten": (1, (2, 3)),
-    "GroupNorm": (2, 4),
-    "LayerNorm": ((3, 4),),
-    "RMSNorm": (4,),
-    "LocalResponseNorm": (2,),
-    "Threshold": (0.1, 2.0),
-    "Embedding": (5, 3, 1),
-    "EmbeddingBag": (5, 3),
-    "LSTM": (3, 4),
-    "GRU": (3, 4),
-    "RNN": (3, 4),
-    "MultiheadAttention": (8, 2),
-    "TransformerEncoderLayer": (8, 2, 16),
-    "PixelShuffle": (2,),
-    "PixelUnshuffle": (2,),
-    "ChannelShuffle": (2,),
-    "Fold": ((4, 4), 2),
-    "Unfold": (2,),
-    "Upsample": (None, 2),
-    "UpsamplingNearest2d": (None, 2),
-    "UpsamplingBilinear2d": (None, 2),
-    "LPPool1d": (2, 2),
-    "LPPool2d": (2, 2),
-    "LPPool3d": (2, 2),
-}
-OF_KIND: dict[str, tuple[Any, ...]] = {
-    "Conv": (2, 3, 2),
-    "Norm": (4,),
-    "ConstantPad": (1, 0.5),
-    "Pad": (1,),
-    "Pool": (2,),
-}
-
-
-def layer(name: str) -> nn.Module:
-    given = next((args for kind, args in OF_KIND.items() if kind in name), ())
-    return LAYERS[name](*ARGUMENTS.get(name, given))
-
-
 VARIED: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(3, 4, 2, bias=False, batch_first=True, dropout=0.1, bidirectional=True, proj_size=2),
-    "rnn": lambda: nn.RNN(3, 4, nonlinearity="relu"),
-    "attention": lambda: nn.MultiheadAttention(8, 2, kdim=4, vdim=5, add_bias_kv=True),
     "attention_without_bias": lambda: nn.MultiheadAttention(8, 2, bias=False, batch_first=True),
     "encoder": lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 2, norm=nn.LayerNorm(8)
@@ -67,7 +25,6 @@ VARIED: dict[str, Callable[[], nn.Module]] = {
         nn.TransformerEncoderLayer(8, 2, 16, norm_first=True, bias=False), 2, enable_nested_tensor=False
     ),
     "conv": lambda: nn.Conv2d(2, 4, 3, padding="same", padding_mode="circular", groups=2, bias=False),
-    "conv_transpose": lambda: nn.ConvTranspose2d(2, 4, 3, stride=2, output_padding=1),
     "norm": lambda: nn.BatchNorm2d(3, eps=1e-3, momentum=None, affine=False),
     "norm_without_statistics": lambda: nn.BatchNorm2d(3, track_running_stats=False),
     "double": lambda: nn.Linear(2, 2).double(),
@@ -94,9 +51,11 @@ def described(module: nn.Module) -> list[tuple[str, str, bool]]:
 
 def test_every_layer_of_the_list_comes_back_as_it_was(tmp_path: Path) -> None:
     changed = []
-    for name in (*LAYERS, *VARIED):
-        module = VARIED[name]() if name in VARIED else layer(name)
-        path = saved(module, tmp_path, f"{name}.pt")
+    modules = [(name, make()) for name, make in VARIED.items()]
+    for name in LAYERS:
+        modules += [(name, construct(LAYERS[name], dict(call.kwargs), name)) for call in layer_seeds()[LAYER + name]]
+    for place, (name, module) in enumerate(modules):
+        path = saved(module, tmp_path, f"{place}.pt")
         built = FORMAT.read(path, None).build()
         if sniff(path) is None or described(built) != described(module) or not equal(built, module):
             changed.append(name)

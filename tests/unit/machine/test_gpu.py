@@ -1,6 +1,5 @@
 """The real pynvml against a machine without a GPU, and a stand-in."""
 
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,11 +57,6 @@ def test_without_nvml_there_is_nothing_but_a_note(error: Exception) -> None:
     assert gpu_count(Nvml("nvmlInit", error=error)) == 0
 
 
-def test_a_card_that_nvml_does_not_know_is_named() -> None:
-    [note] = read(Nvml(), index=7).notes
-    assert note == samplers_gpu.NO_CARD.format(error="Invalid Argument")
-
-
 def test_numbers_of_the_host_are_found_out(tmp_path: Path) -> None:
     reading = read(Nvml(processes=[(NOBODY, 500 * MIB)]))
     assert (reading.process_bytes, reading.others_bytes) == (None, None)
@@ -89,12 +83,6 @@ def test_a_driver_that_keeps_sizes_to_itself_is_named() -> None:
 def test_sizes_of_others_that_are_kept_are_not_taken_for_nothing() -> None:
     reading = read(Nvml(processes=[(OWN, 500 * MIB), (OTHER, None)]))
     assert (reading.process_bytes, reading.others_bytes) == (500 * MIB, None)
-
-
-def test_a_partition_is_named() -> None:
-    nvml = Nvml()
-    nvml.partitioned = True
-    assert samplers_gpu.PARTITIONED in read(nvml).notes
 
 
 @pytest.mark.parametrize(
@@ -170,24 +158,3 @@ def test_the_card_is_the_one_that_cuda_is_shown(
     nvml = Nvml()
     read(nvml, index)
     assert nvml.asked == [asked]
-
-
-def test_many_threads_may_ask_at_once() -> None:
-    sampler, readings = GpuSampler(0, nvml=Nvml()), []
-
-    def ask() -> None:
-        readings.extend(sampler.read([OWN]) for _ in range(50))
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(readings) == 200
-    assert len(set(readings)) == 1
-
-
-def test_a_machine_without_the_asked_gpu_gives_no_figures_rather_than_zero() -> None:
-    reading = GpuSampler(gpu_count() + 7).read([OWN])
-    assert len(reading.notes) == 1
-    assert reading == GpuReading(notes=reading.notes)

@@ -85,30 +85,6 @@ def test_the_share_of_mixup_is_what_torch_draws_from_beta(alpha: float) -> None:
     assert mix is not None and torch.equal(mix.share, expected)
 
 
-def test_probabilities_are_those_that_were_asked_for() -> None:
-    batch = Batch({"x": torch.rand(4000, 1, 4, 4, generator=seeded())})
-    for name, p in (("horizontal_flip", 0.25), ("random_erasing", 0.75)):
-        more: dict[str, object] = {"scale": [0.3, 0.4], "ratio": [1, 1], "value": 2} if name == "random_erasing" else {}
-        result = made(name, p=p, **more)(batch, seeded(1)).inputs["x"]
-        share = (result != batch.inputs["x"]).flatten(1).any(1).double().mean()
-        assert abs(share - p) < 0.03
-    for p in (0, 1):
-        result = made("horizontal_flip", p=p)(batch, seeded(1)).inputs["x"]
-        assert torch.equal(result, batch.inputs["x"].flip(-1) if p else batch.inputs["x"])
-
-
-def test_masking_follows_the_shares_of_bert() -> None:
-    ids = torch.full((400, 100), 5)
-    result = made("token_masking", mask=1, vocabulary=1000)(Batch({"ids": ids}), seeded())
-    assert result.targets is not None
-    chosen = result.targets != -100
-    assert abs(chosen.double().mean() - 0.15) < 0.01
-    after = result.inputs["ids"][chosen]
-    shares = [(after == 1).double().mean(), (after == 5).double().mean()]
-    assert abs(shares[0] - 0.8) < 0.02 and abs(shares[1] - 0.1) < 0.02
-    assert torch.equal(result.inputs["ids"][~chosen], ids[~chosen])
-
-
 def test_the_recipe_of_cifar_in_order() -> None:
     """Crop and flip keep black borders black; normalize comes last, as in a pipeline of torchvision."""
     specs = [
