@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unifiednn_core.store.schema import HybridRow, RunRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
 _OF_RUN, _OF_HYBRID = set(RunRow.__table__.columns.keys()), set(HybridRow.__table__.columns.keys())
 _NOT_OF_HYBRID = {"ended_at_s", "prediction", "shared", "state"}
@@ -17,3 +17,9 @@ def run_of(**columns: Any) -> RunRow:
     """A row of a run with that of its private hybrid."""
     own = {name: value for name, value in columns.items() if name in _OF_RUN}
     return RunRow(**own, hybrid=HybridRow(**of_hybrid(**columns)))
+
+
+def part_of(**columns: Any) -> SubModelRow:
+    """A sub-model that waits for its first step, but for these columns."""
+    plain = {"arrival": 0, "state": "queued", "priority": 0, "model_format": "pt2", "parameters": 1}
+    return SubModelRow(**{**plain, "epochs": 1, "steps_total": 10, **columns})

@@ -172,13 +172,3 @@ def test_a_card_without_figures_leaves_the_host_and_says_why(on_card: Any) -> No
     assert (reading.source, reading.breakdown) == (PROCESS_PSS, None)
     assert gauge.columns()["memory_notes"] == ["NVML is not here."]
     assert not {"gpu_s", "energy_j"} & gauge.columns().keys(), "not 0: not available"
-
-
-def test_where_no_process_is_told_apart_the_run_is_what_the_gpu_grew_by(on_card: Any) -> None:
-    before = GpuReading(device_bytes=300 * MIB)
-    hidden = replace(WHOLE, process_bytes=None, others_bytes=None, device_bytes=900 * MIB)
-    reading = read(on_card(before, hidden, clock=SimulatedClock()), 0.0)
-    assert reading.source == NVML_DEVICE
-    assert {s.source: s.size_bytes for s in reading.samples}[NVML_DEVICE] == 600 * MIB
-    assert reading.breakdown is not None
-    assert (reading.breakdown["strata"]["context"], reading.breakdown["strata"]["others"]) == (400 * MIB, 300 * MIB)

@@ -12,7 +12,6 @@ from tests.unit.runtime.test_supervisor import Launcher, supervisor_of
 from tests.unit.store.test_store import add_run
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.runtime.placing import Fleet, fleet_of
-from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 
 MOST_STATEMENTS = 6
@@ -43,18 +42,6 @@ def tick(store: Store, clock: SimulatedClock) -> Callable[[], int]:
         return len(sent)
 
     return ticked
-
-
-def test_an_idle_tick_asks_little_whatever_has_ended(store: Store, clock: SimulatedClock) -> None:
-    ticked = tick(store, clock)
-    empty = ticked()
-    assert 0 < empty <= MOST_STATEMENTS
-    for number in range(5):
-        add_run(store, f"r{number}", number)
-        store.runs.transition(f"r{number}", None, Event.STOP)
-        with store._database.write() as session:
-            store.runs.halt_in(session, f"r{number}")
-    assert ticked() == empty
 
 
 def test_a_tick_sees_the_fleet_only_if_something_waits(

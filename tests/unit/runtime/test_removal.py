@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import inspect, text
 
 from tests.clock import SimulatedClock
+from tests.unit.rows import part_of
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, HostileFile, NotFound
 from unifiednn_core.base.paths import Home
@@ -67,18 +68,7 @@ class House:
             spec={"submodels": [part]},
             created_at_s=0.0,
         )
-        row = SubModelRow(
-            run_id=run_id,
-            name="a",
-            owner=person,
-            arrival=0,
-            state="queued",
-            priority=0,
-            model_format="pt2",
-            parameters=1,
-            epochs=1,
-            steps_total=10,
-        )
+        row = part_of(run_id=run_id, name="a", owner=person)
         self.store.runs.add((run, [row]))
         self.store.telemetry.write(run_id, TelemetryRows(memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 1}]))
         for folder in ("models", "checkpoints/a"):
@@ -169,26 +159,6 @@ def test_files_and_rows_stay_together_whatever_happens_and_a_kill_heals(tmp_path
         left[0] = 0
         house.consistent()
     store.close()
-
-
-def test_without_the_healing_a_kill_is_noticed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the test above."""
-    house = House(home.create(), Store.open(home, SimulatedClock()))
-    house.import_file(0, "ann")
-
-    def passing(point: str) -> None:
-        if point == "removal.after_files":
-            raise Killed
-
-    monkeypatch.setattr(failpoints, "passing", passing)
-    with pytest.raises(Killed):
-        removal.remove_file(home, house.store, sha(0), "ann", for_all=False)
-    with pytest.raises(AssertionError):
-        house.consistent()
-    monkeypatch.undo()
-    removal.finish(home, house.store)
-    house.consistent()
-    house.store.close()
 
 
 @pytest.mark.parametrize("point", ["removal.after_mark", "removal.after_files", "store.after_commit"])

@@ -19,7 +19,7 @@ from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped, StepsRecorded
+from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped
 from unifiednn_core.engine.not_learning import NotLearning
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.separator import Separated
@@ -138,17 +138,6 @@ def test_numbers_of_another_stream_are_read_once_they_are_ready(store: Store, re
     assert [row.loss for row in store.telemetry.history("r", None).steps["a"]] == [2.0]
 
 
-def test_the_history_tells_whether_steps_are_replayed_and_why_not(store: Store, record: Reporter) -> None:
-    record.report(StepsRecorded("a", 3.14159))
-    record.report(StepsRecorded("b", 1.04, "a replayed step is only 1.04 times as fast"))
-    record.write(0.0)
-    events = store.telemetry.history("r", None).events
-    assert [event_text(event) for event in events if event.kind == "graph"] == [
-        "Steps of a are replayed from a CUDA graph, 3.1 times as fast.",
-        "Steps of b run operator by operator: a replayed step is only 1.04 times as fast.",
-    ]
-
-
 def test_a_long_training_is_recorded_in_means(store: Store, home: Home, clock: SimulatedClock) -> None:
     stride = 4
     record = reporter(store, home, clock, steps_total=stride * STEP_ROWS_OF_RUN // 2)
@@ -236,6 +225,14 @@ def checkpointed(name: str) -> Checkpoint:
     return Checkpoint(submodel=name, step=3, epoch=1, recipe={}, state={"model": {"w": torch.ones(2)}})
 
 
+def complete(store: Store, record: Reporter, spec_of: Callable[[str], dict[str, object]] = lambda name: {}) -> None:
+    """Sub-model "a" has trained to its end and is to be exported."""
+    record.exporter._spec_of = spec_of
+    record._bench.definitions["a"] = object()  # type: ignore[assignment]
+    store.runs.transition("r", "a", Event.BEGIN)
+    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+
+
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Exports fail until the event is set."""
@@ -263,11 +260,7 @@ def until(record: Reporter, done: Callable[[], bool]) -> None:
 def test_a_full_disk_pauses_a_trained_sub_model_and_a_resume_exports_it(
     store: Store, record: Reporter, full_disk: threading.Event
 ) -> None:
-    record._bench.definitions["a"] = object()  # type: ignore[assignment]
-    record._spec_of = lambda name: {}  # type: ignore[method-assign]
-    record.exporter._spec_of = record._spec_of
-    store.runs.transition("r", "a", Event.BEGIN)
-    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    complete(store, record)
     until(record, lambda: record.idle and bool(record.exporter.paused))
     [a, _] = store.runs.get("r")[1]
     assert (a.state, record.open) == ("paused", {"a", "b"})
@@ -279,20 +272,6 @@ def test_a_full_disk_pauses_a_trained_sub_model_and_a_resume_exports_it(
     until(record, lambda: record.idle and "a" not in record.open)
     [a, _] = store.runs.get("r")[1]
     assert (a.state, a.artifact) == ("completed", "a.zip")
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_a_paused_export_can_be_discarded(store: Store, record: Reporter) -> None:
-    record.exporter._spec_of = lambda name: {}
-    record._bench.definitions["a"] = object()  # type: ignore[assignment]
-    store.runs.transition("r", "a", Event.BEGIN)
-    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
-    until(record, lambda: record.idle and bool(record.exporter.paused))
-    store.commands.issue("r", "a", Verb.DISCARD)
-    record.discard_export("a")
-    until(record, lambda: record.idle and "a" not in record.open)
-    [a, _] = store.runs.get("r")[1]
-    assert (a.state, a.artifact, a.checkpoint) == ("stopped", None, None)
 
 
 class Direct(Porter):
@@ -315,10 +294,7 @@ def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
     monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
     settle(home, store.blobs, store.people)
     record = reporter(store, home, clock, porter=Direct(store.depot(home), "r"))
-    record.exporter._spec_of = lambda name: {}
-    record._bench.definitions["a"] = object()  # type: ignore[assignment]
-    store.runs.transition("r", "a", Event.BEGIN)
-    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    complete(store, record)
     record.write(1.0)
     wait_until(lambda: record.exporter.idle and record.writer.idle)
     failpoints.arm(Fault("store.before_commit", "disk_full"))
@@ -346,9 +322,7 @@ def test_a_model_is_exported_at_the_second_try_if_the_store_could_not_be_read(
         return found
 
     record.exporter._spec_of = spec_of
-    record._bench.definitions["a"] = object()  # type: ignore[assignment]
-    store.runs.transition("r", "a", Event.BEGIN)
-    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    complete(store, record, record.exporter._spec_of)
     until(record, lambda: record.idle and "a" not in record.open)
     [a, _] = store.runs.get("r")[1]
     assert (a.state, a.artifact) == ("completed", "a.zip")
@@ -394,10 +368,7 @@ def test_a_file_that_reads_back_differently_fails_at_once_with_its_own_cause(
         raise SeparationCorrupt("The file a.pt2 of 'a' reads back differently from what was written.")
 
     monkeypatch.setattr(exporters, "separate", separate)
-    record._bench.definitions["a"] = object()  # type: ignore[assignment]
-    record.exporter._spec_of = lambda name: {}
-    store.runs.transition("r", "a", Event.BEGIN)
-    record.report(Ended("a", Event.COMPLETE, checkpointed("a")))
+    complete(store, record)
     until(record, lambda: record.idle and "a" not in record.open)
     [a, _] = store.runs.get("r")[1]
     assert (a.state, a.artifact, calls) == ("failed", None, ["a"])

@@ -3,13 +3,14 @@
 import pytest
 
 from tests.clock import SimulatedClock
-from tests.unit.runtime.test_supervisor import MACHINE, Launcher, state, supervisor_of
+from tests.unit.rows import part_of
+from tests.unit.runtime.test_supervisor import MACHINE, Launcher, supervisor_of
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.runtime.supervisor import NOTE_AGAIN_S, Supervisor
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.spec.sharing import PERMISSION, Sharing, SharingRule
+from unifiednn_core.spec.sharing import PERMISSION, Sharing
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.people import parties_of
@@ -27,18 +28,7 @@ def supervisor(store: Store, clock: SimulatedClock, launcher: Launcher) -> Super
 
 
 def joined(name: str, owner: str) -> SubModelRow:
-    return SubModelRow(
-        run_id="r",
-        name=name,
-        owner=owner,
-        arrival=9,
-        state="queued",
-        priority=0,
-        model_format="pt2",
-        parameters=1,
-        epochs=1,
-        steps_total=10,
-    )
+    return part_of(run_id="r", name=name, owner=owner, arrival=9)
 
 
 def add(store: Store, owner: str) -> None:
@@ -63,17 +53,6 @@ def test_a_run_of_strangers_waits_is_overtaken_and_starts_once_they_are_of_one_t
     supervisor.tick()
     run, _ = store.runs.get("strangers-0")
     assert (launcher.started[1:], run.waits_for) == (["strangers-0"], None)
-
-
-def test_a_dispatcher_that_ignored_the_setting_would_start_them(
-    store: Store, supervisor: Supervisor, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control of the test above."""
-    add_run(store, "strangers", owners=("alice", "bob"))
-    monkeypatch.setattr(SharingRule, "may_share", lambda rule, people: True)
-    monkeypatch.setattr(SharingRule, "circle", lambda rule, person: ())
-    supervisor.tick()
-    assert launcher.started == ["strangers"]
 
 
 @pytest.mark.parametrize("sharing", Sharing)
@@ -145,14 +124,6 @@ def test_a_living_worker_holds_the_memory_of_what_has_ended_in_it(store: Store) 
     with pytest.raises(BadInput, match="may not share a process"):
         add(store, "carol")
     assert {party.person for party in parties_of(*store.runs.get("r"))} == {"alice", "bob"}
-
-
-def test_one_that_waits_can_be_stopped(store: Store, supervisor: Supervisor, launcher: Launcher) -> None:
-    add_run(store, "r", owners=("alice", "bob"))
-    supervisor.tick()
-    store.commands.issue("r", None, Verb.STOP)
-    supervisor.tick()
-    assert (launcher.started, state(store, "r")) == ([], "stopped")
 
 
 def test_an_addition_and_a_retry_are_refused_in_the_same_transaction(store: Store) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clock import SimulatedClock
-from tests.unit.rows import of_hybrid, run_of
+from tests.unit.rows import of_hybrid, part_of, run_of
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -13,7 +13,6 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor, Role
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import SubModelRow
 
 ALICE = Actor(id="alice@example.org", name="Alice", role=Role.SUBMITTER)
 BOB = Actor(id="bob@example.org", name="Bob", role=Role.SUBMITTER)
@@ -96,15 +95,12 @@ def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[
         "memory_source": "PSS",
     }
     rows = [
-        SubModelRow(
+        part_of(
             run_id=run_id,
             name=name,
             owner=owner,
             arrival=place,
             state="running",
-            priority=0,
-            model_format="pt2",
-            parameters=1,
             epochs=2,
             steps_total=20,
             steps_done=5,

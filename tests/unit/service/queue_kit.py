@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import update
 
+from tests.unit.rows import part_of
 from tests.unit.service.kit import ALICE, BOB, World, sha
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
@@ -56,19 +57,7 @@ def submit(here: World, one: Submitted, at_s: float) -> None:
         prediction={},
         environment={},
     )
-    row = SubModelRow(
-        run_id=one.run_id,
-        name=one.name,
-        owner=one.owner,
-        arrival=0,
-        state="queued",
-        priority=0,
-        model_format="pt2",
-        parameters=1,
-        epochs=2,
-        steps_total=20,
-        memory_key="same",
-    )
+    row = part_of(run_id=one.run_id, name=one.name, owner=one.owner, epochs=2, steps_total=20, memory_key="same")
     for word in (one.name, "d"):
         here.store.library.add_file(
             sha256=sha(word), filename=word, owner=one.owner, kind="model", format="pt2", size_bytes=1

@@ -20,7 +20,6 @@ from unifiednn_core.views.memory import Mark, MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.run_rows import metrics_csv
 from unifiednn_core.views.runs import CommandView, EventView, RunView, Series, Slice
 from unifiednn_core.web.api_runs import RunChanges, change_run
-from unifiednn_core.web.api_server import PersonChanges, change_person
 
 MINE, OTHERS = frozenset({"resnet"}), ("lenet", "transformer")
 OWNERS = RunOwners(OPERATOR.id, {"resnet": ALICE.id, "lenet": BOB.id, "transformer": BOB.id})
@@ -331,12 +330,6 @@ def test_a_list_tells_nothing_of_equal_runs_of_others(here: World) -> None:
         session.execute(update(RunRow).values(fingerprint="same", ended_at_s=990.0))
     hers, everything = (here.store.run_lists.page(RunQuery(), person).arms["same"] for person in (ALICE.id, None))
     assert hers.split() == [HERS] and set(everything.split()) == {HERS, SHARED, HIS}
-
-
-def test_a_quota_is_given_and_removed_by_the_route(here: World) -> None:
-    for given, kept in ((4096, [4096]), (0, [])):
-        told = change_person(here.of(ADMIN), BOB.id, PersonChanges(quota_bytes=given))
-        assert [one.quota_bytes for one in told] == kept
 
 
 def test_a_wrong_change_of_a_run_changes_nothing(here: World) -> None:

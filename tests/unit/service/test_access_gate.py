@@ -243,19 +243,6 @@ def test_the_audit_log_only_grows(here: World, home: Home, order: str) -> None:
     assert [line.person for line in here.of(ADMIN).people.audit()] == [ALICE.id]
 
 
-def test_the_same_bytes_belong_to_both_and_neither_can_tell(here: World) -> None:
-    def add(owner: str, filename: str) -> None:
-        here.store.library.add_file(
-            sha256="ab" * 32, kind="data", filename=filename, format="pt", size_bytes=9, facts={}, owner=owner
-        )
-
-    add(ALICE.id, "hers.pt")
-    before = here.of(ALICE).library.files()
-    add(BOB.id, "his.pt")
-    assert here.of(ALICE).library.files() == before
-    assert [file.filename for file in here.of(BOB).library.files() if file.sha256 == "ab" * 32] == ["his.pt"]
-
-
 def test_drafts_are_ones_own(here: World) -> None:
     hers = here.of(ALICE).library.save_draft({"name": "hers"})
     for draft_id in (hers, "00000000"):

@@ -5,17 +5,16 @@ from pathlib import Path
 import pytest
 
 from tests.clock import SimulatedClock
-from tests.unit.service.kit import ADMIN, ALICE, OPERATOR, VIEWER, World
+from tests.unit.service.kit import ALICE, OPERATOR, VIEWER, World
 from tests.unit.store.test_store import BERTH, add_run
-from unifiednn_core.base.errors import BadInput, Forbidden, NotFound
-from unifiednn_core.base.paths import BLOBS_SETTING, CPU_DEVICES_SETTING, DATABASE_SETTING
+from unifiednn_core.base.errors import Forbidden
+from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.store import Store, depot
 from unifiednn_core.store.devices import FRESH_S
-from unifiednn_core.store.hosts import HostRow
 from unifiednn_core.views import device_text
 
 GPU = Device(
@@ -30,10 +29,6 @@ GPU = Device(
     cpus=(3, 4),
 )
 CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 7 threads", total_bytes=2**35, threads=7)
-
-
-def test_a_new_home_has_the_devices_of_its_machine(here: World) -> None:
-    assert [view.name for view in here.of(OPERATOR).devices.devices()] == [one.name for one in devices_of_host()]
 
 
 def test_a_list_is_current_also_where_no_supervisor_runs(here: World, clock: SimulatedClock) -> None:
@@ -67,67 +62,6 @@ def test_devices_are_listed_host_by_host_gpus_first(here: World) -> None:
     names = [one.name for one in here.of(OPERATOR).devices.devices()]
     assert names == ["cuda:0", "a/cuda:0", "a/cuda:1", "cpu", "a/cpu"]
     assert [one.name for one in here.of(OPERATOR).devices.cards()] == names
-
-
-def test_a_host_that_is_away_drains_when_it_returns(here: World) -> None:
-    row = HostRow(name="a", machine="m", boot_id="boot", agent_pid=1, agent_started_at_s=1.0, facts={})
-    devices, service = [on_host(CPU, "a"), on_host(GPU, "a")], here.of(OPERATOR).devices
-
-    def states() -> set[str]:
-        return {one.state for one in service.devices() if one.name.startswith("a/")}
-
-    here.store.hosts.enter(row)
-    here.store.devices.write(devices, "a")
-    here.store.hosts.leave("a")
-    service.drain_host("a")
-    assert states() == {"away"} and [one.state for one in service.hosts()] == ["away"]
-    here.store.hosts.enter(row)
-    here.store.devices.write(devices, "a")
-    assert states() == {"draining"}
-    service.ready_host("a")
-    assert states() == {"ready"}
-
-
-def test_operators_drain_and_limit_and_the_log_says_who_did(here: World) -> None:
-    here.store.devices.write((GPU, CPU))
-    service = here.of(OPERATOR).devices
-    service.drain_device("cuda:0")
-    service.limit_device("cpu", 2**30)
-    assert [(one.state, one.limit_bytes) for one in service.devices()] == [("draining", None), ("ready", 2**30)]
-    service.ready_device("cuda:0")
-    service.limit_device("cpu", None)
-    assert [(one.state, one.limit_bytes) for one in service.devices()] == [("ready", None)] * 2
-    with pytest.raises(Forbidden):
-        here.of(ALICE).devices.drain_device("cpu")
-    lines = [(one.person, one.action, one.subject, one.outcome) for one in here.of(ADMIN).people.audit()]
-    assert lines == [
-        (ALICE.id, "drain_device", "cpu", "forbidden"),
-        (OPERATOR.id, "limit_device", "cpu None", "allowed"),
-        (OPERATOR.id, "ready_device", "cuda:0", "allowed"),
-        (OPERATOR.id, "limit_device", f"cpu {2**30}", "allowed"),
-        (OPERATOR.id, "drain_device", "cuda:0", "allowed"),
-    ]
-
-
-def test_a_bad_setting_is_told_before_the_supervisor_starts(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
-    with pytest.raises(BadInput, match="'many' is not a valid number of devices"):
-        here.service.start_supervisor()
-    assert not here.service.supervisor_alive
-
-
-def test_what_cannot_be_is_told(here: World) -> None:
-    here.store.devices.write((GPU, CPU))
-    here.store.devices.write((CPU,))
-    service = here.of(OPERATOR).devices
-    with pytest.raises(BadInput, match="cuda:0 is away"):
-        service.ready_device("cuda:0")
-    for limit_bytes in (0, -1, 2**63):
-        with pytest.raises(BadInput, match=f"cannot be limited to {limit_bytes} bytes"):
-            service.limit_device("cpu", limit_bytes)
-    for call in (service.drain_device, service.ready_device, lambda name: service.limit_device(name, 1)):
-        with pytest.raises(NotFound, match="Known devices: cpu, cuda:0"):
-            call("cpu:1")
 
 
 PROCESS = {"pid": 1234, "user": "mallory", "name": "secret_job.py", "size_bytes": 333_333}

@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import update
 
 from tests.unit.service.kit import ALICE, BOB, HERS, HIS, OPERATOR, SHARED, World, sha
-from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.service import forecasts as room
@@ -164,13 +163,6 @@ def test_a_forecast_tells_nothing_of_files_of_others(here: World) -> None:
     unknown = finish_s_of(here, ALICE, sha("hers"), sha("nowhere"))
     assert finish_s_of(here, ALICE, sha("hers"), sha("large")) == unknown
     assert finish_s_of(here, OPERATOR, sha("hers"), sha("large")) != unknown, "the control: sizes of files count"
-
-
-def test_a_forecast_takes_so_many_sub_models_and_no_more(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_FORECAST", 2)
-    finish_s_of(here, ALICE, sha("a"), sha("b"))
-    with pytest.raises(BadInput, match="3 sub-models"):
-        finish_s_of(here, ALICE, sha("a"), sha("b"), sha("c"))
 
 
 def test_a_forecast_keeps_what_was_added_meanwhile_and_never_refuses_the_change(

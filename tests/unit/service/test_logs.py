@@ -47,11 +47,6 @@ def test_others_do_not_even_know_of_the_log(told: World) -> None:
         told.of(VIEWER).logs.worker_log(SHARED)
 
 
-def test_in_shared_hybrids_nobody_but_operators_reads_the_log(told: World) -> None:
-    told.store.runs.update(HERS, shared=True)
-    assert told.of(ALICE).logs.worker_log(HERS).withheld == SHARED_WORKER
-
-
 def test_only_the_end_of_a_log_is_read(told: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MOST_BYTES", 1000)
     file = told.home.log(HERS)

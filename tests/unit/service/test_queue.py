@@ -5,12 +5,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from tests.clock import SimulatedClock
 from tests.unit.service.kit import ADMIN, ALICE, BOB, OPERATOR, VIEWER, World, sha
 from tests.unit.service.queue_kit import ALL, CPU, HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
 from unifiednn_core.base.errors import BadInput, Forbidden
 from unifiednn_core.service import filtering
-from unifiednn_core.service.line import KEPT_S
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.service.shared_spec import shared_findings
 from unifiednn_core.spec.pooling import Pooling
@@ -67,21 +65,6 @@ def test_estimates_count_what_is_left_before_somebody(server: World) -> None:
         )
     server.service._line.forget()
     assert all(entry.starts_in_s is None for entry in server.of(OPERATOR).queue.line()), "nobody knows its seconds"
-
-
-def test_the_forecast_is_made_once_for_all_who_look(server: World, clock: SimulatedClock) -> None:
-    looked: list[float] = []
-    look = server.service._line._look
-    server.service._line._look = lambda: (looked.append(clock.utc_s()), look())[1]
-    for actor in (ALICE, BOB, OPERATOR):
-        server.of(actor).queue.line()
-    assert len(looked) == 1
-    clock.advance(KEPT_S)
-    server.of(BOB).queue.line()
-    assert len(looked) == 2
-    server.of(OPERATOR).queue.set_pooling(Pooling(mode="private"))
-    server.of(BOB).queue.line()
-    assert len(looked) == 3, "it has just changed"
 
 
 @pytest.mark.parametrize(("who", "others"), [(ALICE, (HIS, HIS_NEXT, BOB)), (BOB, (HERS, HER_NEXT, ALICE))])

@@ -1,15 +1,14 @@
 """The parts of the service over a real store; only the intake process is replaced by its reports."""
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, SHARED, World, add_run, sha
+from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, sha
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.machine.devices import devices_of_host, processor_name
 from unifiednn_core.preflight import client
@@ -170,51 +169,6 @@ def test_a_new_name_of_the_same_content_renames_it_for_nobody_else(here: World, 
     assert alice.draft(draft_id)["filenames"] == {f"sha256:{first.sha256}": "MLP.pt2"}
     alice.save_draft(alice.draft(draft_id), draft_id)
     assert alice.draft(draft_id)["filenames"] == {f"sha256:{first.sha256}": "MLP.pt2"}, "a draft keeps its names"
-
-
-def test_why_a_run_can_have_no_baseline_is_known_before_anyone_asks_for_one(here: World, intake: None) -> None:
-    run_id = here.service.runs.submit(SPEC)
-    run, _ = here.store.runs.get(run_id)
-    spec = json.loads(json.dumps(run.spec))
-    spec["submodels"][0]["hyperparameters"]["epochs"] = 3
-    here.store.runs.update(run_id, spec=spec)
-    reason = here.service.comparisons.why_no_baseline(run_id)
-    assert reason is not None and "changed after" in reason
-    with pytest.raises(BadInput, match="changed after"):
-        here.service.comparisons.start_baseline(run_id, "concurrent")
-
-
-def test_lists_and_comparisons_do_not_read_what_they_do_not_show(here: World) -> None:
-    """The cost of a list must not grow with specs, graphs and environments."""
-    for number in range(20):
-        add_run(here.store, here.home, f"20260102-0000{number:02}-aaaa", BOB.id, {"alpha": BOB.id})
-        here.store.hybrids.update(f"20260102-0000{number:02}-aaaa", graph="x" * 100_000)
-    forbidden = {"graph", "environment"}
-    statements: list[str] = []
-    engine = here.store._database._engine
-    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    here.of(BOB).runs.runs()
-    here.of(BOB).runs.trained()
-    assert statements and not [text for text in statements if any(f"runs.{name}" in text for name in forbidden)]
-    statements.clear()
-    here.of(ALICE).comparisons.comparable(HERS)
-    assert len(statements) < 12, "runs of other fingerprints are not read"
-
-
-def test_those_who_watch_share_equal_runs_and_see_only_their_own(here: World) -> None:
-    reads: list[str] = []
-    engine = here.store._database._engine
-    seen = {}
-    for who in (OPERATOR, ALICE, BOB):
-        event.listen(engine, "before_cursor_execute", lambda *given: reads.append(given[2]))
-        seen[who.id] = here.of(who).comparisons.comparable(SHARED, within_s=60.0)
-        reads.clear()
-    names = {person: [part.name for run in runs for part in run.submodels] for person, runs in seen.items()}
-    assert names == {OPERATOR.id: ["alpha", "bravo"], ALICE.id: ["alpha"], BOB.id: ["bravo"]}
-    here.of(OPERATOR).comparisons.comparable(SHARED, within_s=60.0)
-    assert not reads
-    here.of(OPERATOR).comparisons.comparable(SHARED)
-    assert reads, "without an age it reads"
 
 
 def test_a_deadline_that_cannot_hold_is_refused_before_it_is_queued(here: World, intake: None) -> None:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unifiednn_core.base.errors import BadInput, NotFound, UploadConflict
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.base.paths import Home
-from unifiednn_core.service.facade import Service
-from unifiednn_core.service.roles import Actor, Role
 from unifiednn_core.service.uploads import QUOTA_VARIABLE, STALE_S, Uploads
 
 KINDS = ("data",)
@@ -42,15 +40,6 @@ def test_what_arrived_before_a_failure_is_kept(uploads):
         assert path.read_bytes() == b"1234567890"
 
 
-def test_what_could_not_be_read_for_another_reason_is_kept(uploads):
-    upload = uploads.begin("a.pt", 3, None, KINDS)
-    append(uploads, upload.upload_id, 0, b"123")
-    with pytest.raises(OSError, match="full"), uploads.finishing(upload.upload_id):
-        raise OSError("full")
-    with uploads.finishing(upload.upload_id) as (_, path):
-        assert path.read_bytes() == b"123"
-
-
 def test_a_refused_upload_is_kept_on_request_unless_its_bytes_are_wrong(uploads, home):
     upload = uploads.begin("a.pt", 3, None, KINDS)
     append(uploads, upload.upload_id, 0, b"123")
@@ -65,16 +54,6 @@ def test_a_refused_upload_is_kept_on_request_unless_its_bytes_are_wrong(uploads,
     assert list(home.quarantine.iterdir()) == []
 
 
-def test_a_finished_upload_is_gone_taken_or_refused(uploads, home):
-    upload = uploads.begin("a.pt", 3, None, KINDS)
-    append(uploads, upload.upload_id, 0, b"123")
-    with pytest.raises(BadInput), uploads.finishing(upload.upload_id):
-        raise BadInput.of("No", field="a", message="No.", remedy="No.")
-    assert list(home.quarantine.iterdir()) == []
-    with pytest.raises(NotFound):
-        append(uploads, upload.upload_id, 3, b"")
-
-
 def test_an_upload_that_is_dropped_while_it_is_written_stays_gone(uploads, home):
     upload = uploads.begin("a.pt", 3, None, KINDS)
 
@@ -86,21 +65,6 @@ def test_an_upload_that_is_dropped_while_it_is_written_stays_gone(uploads, home)
     with pytest.raises(NotFound):
         asyncio.run(uploads.append(upload.upload_id, 0, dropped_meanwhile()))
     assert list(home.quarantine.iterdir()) == []
-
-
-def test_while_one_writes_nobody_else_can_write_or_finish(uploads):
-    upload = uploads.begin("a.pt", 3, None, KINDS)
-
-    async def writes():
-        yield b"12"
-        with pytest.raises(UploadConflict) as refused:
-            await uploads.append(upload.upload_id, 0, chunks(b"123"))
-        assert refused.value.offset_bytes == 0  # the first two wait in memory yet
-        with pytest.raises(UploadConflict), uploads.finishing(upload.upload_id):
-            pass
-        yield b"3"
-
-    assert asyncio.run(uploads.append(upload.upload_id, 0, writes())).offset_bytes == 3
 
 
 def test_announced_sizes_count_against_the_quota_at_once(uploads, monkeypatch):
@@ -135,11 +99,6 @@ def test_two_that_begin_at_once_do_not_count_on_the_same_room(uploads, monkeypat
     assert sorted(outcomes) == ["begun"] + 7 * ["refused"]
 
 
-def test_more_than_the_disk_holds_is_refused(uploads):
-    with pytest.raises(BadInput, match="room"):
-        uploads.begin("a.pt", 2**60, None, KINDS)
-
-
 @pytest.mark.parametrize("given", ["", "many", "-1", "1e9", "²"])
 def test_a_quota_that_is_no_number_is_told(uploads, monkeypatch, given):
     monkeypatch.setenv(QUOTA_VARIABLE, given)
@@ -157,25 +116,6 @@ def test_what_nobody_went_on_with_for_a_day_is_removed(uploads, home):
     third = uploads.begin("a.pt", 3, None, KINDS).upload_id
     names = {file.name for file in home.quarantine.iterdir()}
     assert names == {new, f"{new}.json", third, f"{third}.json"}
-
-
-def test_an_upload_of_somebody_else_is_not_there(home):
-    service = Service.open(home)
-    one, other = (
-        service.acting_as(Actor(id=person, name=person, role=Role.SUBMITTER)).library for person in ("one", "other")
-    )
-    upload_id = one.begin_upload("a.pt", 3).upload_id
-    for missing in (upload_id, "0" * 32):
-        for attempt in (
-            lambda missing=missing: other.upload(missing),
-            lambda missing=missing: other.finish_upload(missing),
-            lambda missing=missing: other.drop_upload(missing),
-            lambda missing=missing: asyncio.run(other.append_upload(missing, 0, chunks(b"123"))),
-        ):
-            with pytest.raises(NotFound, match="no such upload"):
-                attempt()
-    assert one.upload(upload_id).offset_bytes == 0
-    service.close()
 
 
 @pytest.mark.parametrize(

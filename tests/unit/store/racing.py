@@ -5,7 +5,7 @@ from multiprocessing import Queue
 
 from sqlalchemy import delete, update
 
-from unifiednn_core.store import Store, database
+from unifiednn_core.store import Store
 from unifiednn_core.store.postgresql import WriteMark
 from unifiednn_core.store.schema import EventRow, HybridRow, RunRow
 from unifiednn_core.store.workers import Berth
@@ -13,12 +13,8 @@ from unifiednn_core.store.workers import Berth
 PATIENCE_S = 120.0
 
 
-def race(
-    url: str, me: int, rounds: int, together: threading.Barrier, won: "Queue[list[int]]", *, locked: bool = True
-) -> None:
+def race(url: str, me: int, rounds: int, together: threading.Barrier, won: "Queue[list[int]]") -> None:
     """Claim the same device for the run of this racer, at the same moment as all others, in each of so many rounds."""
-    if not locked:
-        database.postgresql.begin = without_locks
     store, at, mine = Store(url), Berth(device="cpu", kind="", threads=1), []
     for number in range(rounds):
         together.wait(PATIENCE_S)

@@ -1,13 +1,13 @@
 import pytest
 from sqlalchemy import event as sqlalchemy_event
 
+from tests.unit.rows import part_of
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import ME, claim_next, states, take_up
 from unifiednn_core.base.errors import BadInput, IllegalTransition
 from unifiednn_core.spec.lifecycle import Event, State
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb, brief_of
-from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views.event_text import command_text, event_text
 
 
@@ -104,17 +104,7 @@ def test_what_is_being_kept_cannot_be_discarded_any_more(running: Store) -> None
 
 def test_a_name_is_taken_once(running: Store) -> None:
     for name in ("A", "b"):
-        row = SubModelRow(
-            run_id="r",
-            name=name,
-            arrival=0,
-            state="queued",
-            priority=0,
-            model_format="pt2",
-            parameters=1,
-            epochs=1,
-            steps_total=5,
-        )
+        row = part_of(run_id="r", name=name, steps_total=5)
         with pytest.raises(BadInput, match="Two sub-models"):
             running.commands.issue("r", None, Verb.ADD, {"submodel": {"name": name}, "files": {}}, row=row)
 
@@ -152,17 +142,7 @@ def test_a_failed_submodel_is_tried_again_with_what_was_changed_even_after_the_e
 
 
 def test_one_more_submodel_is_there_from_the_acknowledgement_on(running: Store) -> None:
-    row = SubModelRow(
-        run_id="r",
-        name="c",
-        arrival=0,
-        state="queued",
-        priority=0,
-        model_format="pt2",
-        parameters=1,
-        epochs=1,
-        steps_total=5,
-    )
+    row = part_of(run_id="r", name="c", steps_total=5)
     arguments = {"submodel": {"name": "c", "hyperparameters": {}}, "files": {"c": {"sha256:1": "c.pt2"}}}
     running.commands.issue("r", None, Verb.ADD, arguments, row=row)
     run, rows = running.runs.get("r")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.clock import SimulatedClock
 from tests.databases import NewUrl
 from tests.places import Place
+from tests.unit.rows import part_of
 from tests.waiting import PATIENCE_S, wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound
@@ -32,7 +33,7 @@ from unifiednn_core.store.blob_rows import file_key
 from unifiednn_core.store.blobs import MARK, BlobDamaged, FolderBlobs, blobs_at
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.people import People
-from unifiednn_core.store.schema import RunRow, SubModelRow
+from unifiednn_core.store.schema import RunRow
 
 SLOW = pytest.mark.slow
 KINDS = ["home", "folder", pytest.param("s3", marks=SLOW)]
@@ -108,18 +109,7 @@ class Hosts:
             spec={"submodels": [{"name": "n"}]},
             created_at_s=0.0,
         )
-        row = SubModelRow(
-            run_id=run_id,
-            name="n",
-            owner="",
-            arrival=0,
-            state="queued",
-            priority=0,
-            model_format="pt2",
-            parameters=1,
-            epochs=1,
-            steps_total=10,
-        )
+        row = part_of(run_id=run_id, name="n", owner="")
         self.at(host)[1].runs.add((run, [row]))
 
     def checkpoint(self, host: int, run_id: str) -> None:
@@ -244,20 +234,6 @@ def _live(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, url: str,
             hosts.consistent()
     for store in hosts.stores:
         store.close()
-
-
-@pytest.mark.parametrize("place", SHARED, indirect=True)
-def test_without_the_sweep_an_orphan_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the test above."""
-    hosts = open_hosts(place, monkeypatch)
-    hosts.import_file(0, 1)
-    monkeypatch.setattr(depot.Depot, "sweep", lambda self, run_id=None: 0)
-    hosts.delete_file(0, 1)
-    with pytest.raises(AssertionError):
-        hosts.consistent()
-    monkeypatch.undo()
-    hosts.heal()
-    hosts.consistent()
 
 
 @pytest.mark.parametrize("place", SHARED, indirect=True)

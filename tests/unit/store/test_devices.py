@@ -10,7 +10,6 @@ from sqlalchemy import event
 
 from tests.clock import SimulatedClock
 from tests.databases import NewUrl
-from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.store import Store
@@ -128,17 +127,3 @@ def test_a_command_with_other_settings_leaves_the_devices_of_the_server_alone(
     clock.advance(FRESH_S)  # the command has ended
     again.devices.write((*GPUS, *halves))
     assert states(store) == served | {"cpu": "away"}
-
-
-def test_a_lost_device_is_away_at_once(store: Store) -> None:
-    store.devices.write(ALL)
-    store.devices.write((GPUS[1], CPU))
-    assert states(store) == {"cuda:0": "away", "cuda:1": "ready", "cpu": "ready"}
-
-
-def test_an_unknown_device_is_told_with_the_known_ones(store: Store) -> None:
-    with pytest.raises(NotFound, match=r"There is no device 'cpu'\. Known devices: none\."):
-        store.devices.set_limit("cpu", None)
-    store.devices.write(ALL)
-    with pytest.raises(NotFound, match="Known devices: cpu, cuda:0, cuda:1"):
-        store.devices.set_state("cuda:7", "draining")

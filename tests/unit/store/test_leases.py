@@ -75,26 +75,9 @@ def test_a_worker_has_stopped_before_anybody_declares_it_lost(
         assert world.lost_at_s - last_s >= leases.LOST_S - leases.STOPS_S / 0.75 - TICK_S
 
 
-def test_without_its_own_limit_it_would_step_while_another_trains_in_its_place() -> None:
-    """The control: a worker that is cut off for good, with and without its limit."""
-    cut = ((10.0, 200.0),)
-    world = World(worker_cut=cut, agent_cut=cut).run()
-    assert world.lost_at_s is not None and max(world.steps_at_s) <= 8.0 + leases.STOPS_S < world.lost_at_s
-    unlimited = World(worker_cut=cut, agent_cut=cut)
-    unlimited.rate = 0.0  # a clock that stands still
-    assert unlimited.run().steps_at_s[-1] == world.lost_at_s
-
-
 @given(SPANS)
 def test_nobody_is_condemned_for_an_outage_of_the_database(everybody: Spans) -> None:
     assert World(everybody).run().lost_at_s is None
-
-
-def test_without_the_rule_of_gaps_the_first_one_back_would_condemn_all() -> None:
-    """The control: after an outage all leases are old, also to a judge who does not know that it was away itself."""
-    assert leases.is_lost(50.0, 50.0, 90.0)
-    assert not leases.may_judge(leases.since(0.0, 50.0, 90.0), 90.0, 90.0)
-    assert leases.may_judge(0.0, 90.0, 90.0)
 
 
 def test_a_lease_from_before_the_clock_was_set_back_has_run_out_and_one_renewed_since_has_not() -> None:

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 
 from tests import many_runs
 from tests.clock import SimulatedClock
 from tests.counted import Counted, counted, plans
-from tests.many_runs import NAMES, Size, device_name, fill, key_of_kind, run_id
+from tests.many_runs import NAMES, Size, fill, key_of_kind, run_id
 from tests.unit.runtime.test_supervisor import Launcher, supervisor_of, unlimited
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.placing import fleet_of
@@ -22,7 +22,7 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run_query import MOST_COUNTED, NEWEST_ROWS, KeptQuery, RunQuery
 from unifiednn_core.store import Store, run_lists
 from unifiednn_core.store.removals import NEEDS
-from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 
 FEW, MANY = 120, 1200
 FLEET = Size(waiting=6, devices=4, samples=3)
@@ -186,23 +186,6 @@ def test_nothing_that_a_server_repeats_reads_a_whole_table(both: tuple[Filled, F
     assert all("USING INDEX hybrids_claimed" in line or "USING INDEX commands_waiting" in line for line in whole)
 
 
-def test_without_its_index_a_call_is_seen_to_grow(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The control."""
-    homes = [Home(tmp_path_factory.mktemp("home")) for _ in range(2)]
-    few, many = (
-        Filled(filled(home, replace(FLEET, ended=ended)), ended) for home, ended in zip(homes, (30, 300), strict=True)
-    )
-    for one in (few, many):
-        with one.service.store._database.write() as session:
-            session.execute(text("DROP INDEX hybrids_claimed"))
-            session.execute(text("DROP INDEX commands_waiting"))
-    for name in ("what holds a device", "commands without a worker", "memory now"):
-        with pytest.raises(AssertionError):
-            require_equal_cost(few.ask(TICKS[name]), many.ask(TICKS[name]))
-    for one in (few, many):
-        one.service.store.close()
-
-
 def test_more_devices_ask_no_more_statements(tmp_path_factory: pytest.TempPathFactory) -> None:
     def each(service: Service) -> object:
         """The control: one question for each hybrid."""
@@ -313,26 +296,3 @@ def test_pages_of_hybrids_hold_each_hybrid_once_with_its_baselines(both: tuple[F
         prints = {run.fingerprint for run in page.runs if run.mode == HYBRID}
         baselines = {run.run_id for run in page.runs if run.mode != HYBRID}
         assert baselines == {run.run_id for run in every.values() if run.mode != HYBRID and run.fingerprint in prints}
-
-
-def test_members_of_many_hybrids_are_those_of_each(both: tuple[Filled, Filled]) -> None:
-    store = both[0].service.store
-    ids = [hybrid.id for hybrid, _ in store.hybrids.listed()]
-    found = store.hybrids.members([*ids, "unknown"])
-    assert found.pop("unknown") == [] and len(ids) == FLEET.devices
-    for hybrid_id, members in found.items():
-        _, wanted = store.hybrids.get(hybrid_id)
-        assert [(one.run.id, one.row.name, one.row.state) for one in members] == [
-            (one.run.id, one.row.name, one.row.state) for one in wanted
-        ]
-
-
-def test_filters_offer_devices_of_all_runs(both: tuple[Filled, Filled]) -> None:
-    store = both[0].service.store
-    with store._database.read() as session:
-        devices = set(session.scalars(select(HybridRow.device).where(HybridRow.device.is_not(None))))
-    assert set(store.run_lists.choices().devices) == devices | {"auto"}
-    assert device_name(0) in devices
-    mine = store.run_lists.choices(many_runs.person(2))
-    own = [run for run, parts in store.runs.listed() if any(part.owner == many_runs.person(2) for part in parts)]
-    assert set(mine.devices) == {run.device for run in own} and mine.total == len(own)

@@ -12,20 +12,17 @@ from tests.unit.store.test_store import add_run
 from unifiednn_core.store import Store
 
 RACERS = 4
-ROUNDS, ROUNDS_WITHOUT = 1000, 40
+ROUNDS = 1000
 
 
-def double_claims(url: str, rounds: int, *, locked: bool) -> tuple[int, int]:
+def double_claims(url: str, rounds: int) -> tuple[int, int]:
     """Claims, and rounds in which the device was claimed more than once."""
     with closing(Store(url)) as store:
         for racer in range(RACERS):
             add_run(store, f"r{racer}", created_at_s=float(racer))
     context = multiprocessing.get_context("spawn")
     together, won = context.Barrier(RACERS), context.Queue()
-    racers = [
-        context.Process(target=race, args=(url, me, rounds, together, won), kwargs={"locked": locked})
-        for me in range(RACERS)
-    ]
+    racers = [context.Process(target=race, args=(url, me, rounds, together, won)) for me in range(RACERS)]
     for racer in racers:
         racer.start()
     claims = Counter(number for _ in racers for number in won.get(timeout=rounds + PATIENCE_S))
@@ -37,10 +34,4 @@ def double_claims(url: str, rounds: int, *, locked: bool) -> tuple[int, int]:
 @pytest.mark.slow
 def test_a_device_is_never_claimed_twice_in_a_thousand_rounds(postgresql: Databases) -> None:
     with postgresql.chosen() as url:
-        assert double_claims(url, ROUNDS, locked=True) == (ROUNDS, 0)
-
-
-@pytest.mark.slow
-def test_without_the_lock_of_the_scope_devices_are_claimed_twice(postgresql: Databases) -> None:
-    with postgresql.chosen() as url:
-        assert double_claims(url, ROUNDS_WITHOUT, locked=False)[1] > 0
+        assert double_claims(url, ROUNDS) == (ROUNDS, 0)

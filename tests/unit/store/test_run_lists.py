@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import select
 
 from tests.clock import SimulatedClock
+from tests.unit.rows import part_of
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.store import Store, run_lists
 from unifiednn_core.store.run_lists import MOST_EQUAL, MOST_FAILED, NEWEST
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow
 
 PEOPLE, DEVICES = ("", "ann@example.org", "bob@example.org"), ("cpu", "cuda:0")
 COUNT = 120
@@ -50,16 +51,12 @@ def _fill(store: Store) -> None:
             session.flush()
             for number, own in enumerate({owner, draw.choice(PEOPLE)}):
                 session.add(
-                    SubModelRow(
+                    part_of(
                         run_id=run_id,
                         name=f"net{number}",
                         owner=own,
                         arrival=number,
                         state=state.value,
-                        priority=0,
-                        model_format="pt2",
-                        parameters=1,
-                        epochs=1,
                         steps_total=1,
                         ended_at_s=ended,
                         test_accuracy=draw.choice((None, draw.random())),

@@ -99,13 +99,6 @@ def test_from_the_line_to_the_end(store: Store, clock: SimulatedClock) -> None:
     assert not store.workers.join("h", OF_BOB, beside=OF_ANN) and not store.workers.restart("h")
 
 
-def test_one_that_gathered_takes_nobody_later(store: Store) -> None:
-    add_both(store)
-    assert store.workers.open_shared("h", OF_ANN, berth(), SETTINGS, stays_open=False)
-    work(store, "h")
-    assert not store.workers.join("h", OF_BOB, beside=OF_ANN)
-
-
 def test_who_leaves_waits_for_a_place_and_keeps_what_it_trained(training: Store) -> None:
     training.runs.record_checkpoint("bob", "c", name="c", step=4, size_bytes=1)
     training.workers.ask_to_leave("h", OF_BOB, "cuda:0 was free")
@@ -198,31 +191,6 @@ def test_futile_deaths_interrupt_the_runs_of_all_until_a_person_resumes(training
     assert training.workers.open_shared("i", OF_BOB, berth(), SETTINGS)
 
 
-def test_who_takes_the_worker_down_again_and_again_fails_alone(training: Store, clock: SimulatedClock) -> None:
-    for _ in range(RESTARTS.same_step):
-        training.workers.lose("h", "It died.", "Resume it.", died_at="bob/c:step 7")
-        clock.advance(RESTARTS.longest_wait_s)
-        assert training.workers.restart("h")
-        work(training, "h")
-    assert (states(training, "ann"), states(training, "bob")) == (["running"] * 3, ["failed"] * 2)
-    assert "of c" in (training.runs.get("bob")[1][0].cause or "") and "ann" not in str(
-        training.runs.get("bob")[0].cause
-    )
-    training.commands.issue("bob", "c", Verb.RETRY)
-    assert (states(training, "bob"), placed(training)["c"]) == (["queued"] * 2, None)
-    assert training.workers.join("h", OF_BOB, beside=OF_ANN)
-
-
-@pytest.mark.parametrize("target", [None, "c"])
-def test_a_pause_is_kept_through_the_death_of_the_worker_that_was_to_reach_it(
-    training: Store, target: str | None
-) -> None:
-    training.commands.issue("bob", target, Verb.PAUSE)
-    training.workers.lose("h", "It died.", "Resume it.")
-    assert (states(training, "bob")[0], training.commands.open("bob")) == ("paused", [])
-    assert placed(training) == {"a": "h", "b": "h", "c": None}, "the next worker does not train it"
-
-
 def test_who_was_to_move_moves_although_the_worker_died_first(training: Store) -> None:
     training.workers.ask_to_leave("h", OF_BOB, "cuda:0 was free")
     training.workers.lose("h", "It died.", "Resume it.")
@@ -240,13 +208,6 @@ def test_a_stop_goes_with_its_sub_models_into_the_next_hybrid(training: Store) -
         assert [command.verb for command in training.commands.open_in(hybrid_id)] == [Verb.STOP]
         training.runs.transition("ann", name, Event.HALT)
     assert (states(training, "ann"), training.commands.open("ann")) == (["stopped"] * 3, [])
-
-
-def test_one_that_never_trained_is_stopped_without_a_worker(store: Store) -> None:
-    add_both(store)
-    store.commands.issue("bob", None, Verb.STOP)
-    store.commands.settle_unclaimed()
-    assert (states(store, "bob"), store.commands.open("bob")) == (["stopped"] * 2, [])
 
 
 # -- any order of events
