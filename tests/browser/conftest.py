@@ -14,8 +14,10 @@ from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwrig
 
 from tests.integration import forking
 from tests.ports import free_port
+from tests.ui.seed import Seeded
 from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
+from unifiednn_core.views.runs import RunView
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -70,6 +72,14 @@ class Server:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
+
+
+def seeded(home: Home, monkeypatch: pytest.MonkeyPatch, *runs: RunView) -> Home:
+    """The home with these runs, as a server finds them."""
+    made = Seeded(home, monkeypatch)
+    made.listed = runs
+    made.close()
+    return home
 
 
 @pytest.fixture

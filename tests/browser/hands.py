@@ -1,8 +1,8 @@
-"""Two ways to use the dashboard: by mouse, and by keyboard alone. Both find things by role and name."""
+"""The dashboard used by keyboard alone: things are found by role and name."""
 
 import re
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from playwright.sync_api import Download, FileChooser, Locator, Page, expect
 
@@ -28,73 +28,9 @@ WITHOUT_FOCUS = f"""node => {{
 }}"""
 
 
-class Hand(Protocol):
-    """Somebody before a page."""
-
-    page: Page
-
-    def press(self, role: Role, name: str, *, within: str = "body", last: bool = False) -> None:
-        """Press what has this role and a name that begins so, once it can be pressed."""
-
-    def write(self, role: Role, name: str, text: str, *, within: str = "body") -> None:
-        """Replace what a field holds."""
-
-    def choose(self, name: str, option: str) -> None:
-        """Choose the first option that begins so, in a field that is not empty to a list."""
-
-    def pick(self, group: str, option: str) -> None:
-        """Pick one of few that stand side by side."""
-
-    def send(self, files: list[Path], *, within: str = "body") -> None:
-        """Send files by the first place for them."""
-
-    def take(self, role: Role, name: str) -> Download:
-        """Download by what has this name."""
-
-    def close(self) -> None:
-        """Close the dialog that is open."""
-
-
-def found(page: Page, role: Role, name: str, within: str = "body", *, last: bool = False) -> Locator:
+def found(page: Page, role: Role, name: str, within: str = "body") -> Locator:
     """What has this role and a name that begins so; icons before a name are skipped."""
-    place = page.locator(within).first.get_by_role(role, name=re.compile(rf"^\s*(\w+ icon )?{re.escape(name)}"))
-    return place.last if last else place.first
-
-
-class Mouse:
-    """Clicks, and types into what it has clicked."""
-
-    def __init__(self, page: Page):
-        self.page = page
-
-    def press(self, role: Role, name: str, *, within: str = "body", last: bool = False) -> None:
-        found(self.page, role, name, within, last=last).click(timeout=PATIENCE_MS)
-
-    def write(self, role: Role, name: str, text: str, *, within: str = "body") -> None:
-        field = found(self.page, role, name, within)
-        field.click(timeout=PATIENCE_MS)
-        field.fill(text)
-        field.press("Enter")
-
-    def choose(self, name: str, option: str) -> None:
-        self.page.get_by_role("combobox", name=name).first.click(timeout=PATIENCE_MS)
-        self.page.get_by_role("option", name=option).first.click(timeout=PATIENCE_MS)
-
-    def pick(self, group: str, option: str) -> None:
-        self.page.get_by_role("radiogroup", name=group).get_by_role("radio", name=option).click(timeout=PATIENCE_MS)
-
-    def send(self, files: list[Path], *, within: str = "body") -> None:
-        with self.page.expect_file_chooser() as chooser:
-            self.page.locator(within).locator(".u-up-zone").first.click(timeout=PATIENCE_MS)
-        chooser.value.set_files(files)
-
-    def take(self, role: Role, name: str) -> Download:
-        with self.page.expect_download() as caught:
-            self.press(role, name)
-        return caught.value
-
-    def close(self) -> None:
-        self.page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    return page.locator(within).first.get_by_role(role, name=re.compile(rf"^\s*(\w+ icon )?{re.escape(name)}")).first
 
 
 class Keyboard:
@@ -103,17 +39,20 @@ class Keyboard:
     def __init__(self, page: Page):
         self.page = page
 
-    def press(self, role: Role, name: str, *, within: str = "body", last: bool = False) -> None:
-        self.reach(found(self.page, role, name, within, last=last))
+    def press(self, role: Role, name: str, *, within: str = "body") -> None:
+        """Press what has this role and a name that begins so, once it can be pressed."""
+        self.reach(found(self.page, role, name, within))
         self.key("Enter")
 
     def write(self, role: Role, name: str, text: str, *, within: str = "body") -> None:
+        """Replace what a field holds."""
         self.reach(found(self.page, role, name, within))
         self.key("Control+a")
         self.page.keyboard.type(text)
         self.key("Enter")
 
     def choose(self, name: str, option: str) -> None:
+        """Choose the first option that begins so, in a field that is not empty to a list."""
         self.reach(self.page.get_by_role("combobox", name=name).first)
         self.page.keyboard.type(option)
         expect(self.page.get_by_role("option", name=option).first).to_be_visible(timeout=PATIENCE_MS)
@@ -121,6 +60,7 @@ class Keyboard:
         self.key("Enter")
 
     def pick(self, group: str, option: str) -> None:
+        """Pick one of few that stand side by side."""
         radios = self.page.get_by_role("radiogroup", name=group).get_by_role("radio")
         wanted = self.page.get_by_role("radiogroup", name=group).get_by_role("radio", name=option)
         self.reach(radios.and_(self.page.locator("[tabindex='0']")).first)
@@ -131,6 +71,7 @@ class Keyboard:
         self.key("Space")
 
     def send(self, files: list[Path], *, within: str = "body") -> None:
+        """Send files by the first place for them."""
         choosers: list[FileChooser] = []
         self.page.once("filechooser", lambda chooser: choosers.append(chooser))
         place = self.page.locator(within).locator("input[type=file]").first
@@ -143,11 +84,13 @@ class Keyboard:
         choosers[0].set_files(files)
 
     def take(self, role: Role, name: str) -> Download:
+        """Download by what has this name."""
         with self.page.expect_download() as caught:
             self.press(role, name)
         return caught.value
 
     def close(self) -> None:
+        """Close the dialog that is open."""
         self.key("Escape")
 
     def key(self, name: str) -> None:

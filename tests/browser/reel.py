@@ -9,6 +9,18 @@ from playwright.sync_api import Locator, Page
 SHOWN = (960, 640)
 COLOURS = 160
 POINTER, RING = "#2b5fd9", 15
+STILL = """() => {
+  const main = document.querySelector('[data-testid=stMainBlockContainer]'), now = performance.now();
+  const height = main && !main.querySelector('[data-testid=stSkeleton], .u-busy') ? main.scrollHeight : -1;
+  const seen = window.lastSeen?.height === height ? window.lastSeen : (window.lastSeen = {height, since: now});
+  return height > 0 && now - seen.since > 900;
+}"""
+"""Whether the page has had one height for a while."""
+
+
+def settled(page: Page) -> None:
+    """Wait until all that the page draws at first is there."""
+    page.wait_for_function(STILL, timeout=60_000)
 
 
 class Reel:

@@ -10,47 +10,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import psutil
 from PIL import Image
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, ROOT, Server
-from tests.browser.gallery import grow, settled
-from tests.browser.house import opened as house_of_people
-from tests.browser.reel import Reel
+from tests.browser.reel import Reel, settled
 from tests.ports import free_port
 from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.roles import Actor, Role
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import BASELINES, RunSpec, parse_run
 from unifiednn_core.views.runs import RunView
 
 IMAGES = ROOT / "docs" / "images"
 SHOWN_PROGRESS, SHOWN_SHARED = 0.45, 0.03
-DESK, PHONE = (1440, 1140), (390, 2200)
-"""Windows. The phone's is longer than any: it shows the upper half of a page."""
+WIDTH, HEIGHT = 1440, 1140
 BUSY, LOOKED_S = 0.1, 5.0
 """Share of the processors that other programs may use, and how long they are watched."""
 TICK_MS = 1500
 """So long after a change of the window every chart of a live page has been drawn anew."""
-MOST_BYTES, COMMON_COLOURS = 400_000, 160
-"""A larger picture gets a palette: the repository keeps every version. So many of its colours are the most common."""
+MOST_BYTES = 400_000
+"""A larger picture gets a palette: the repository keeps every version."""
 NO_TOOLS = ".modebar-container { display: none !important; }"
-ADA = "ada@example.org"
-PEOPLE = {
-    "grace@example.org": Role.OPERATOR,
-    "alan@example.org": Role.SUBMITTER,
-    "barbara@example.org": Role.SUBMITTER,
-    "edsger@example.org": Role.VIEWER,
-}
-TEAMS = {"alan@example.org": "vision", "barbara@example.org": "language"}
 
 
 def main(folder: Path, *, even_if_busy: bool = False) -> None:
-    """Take the film of the demo, and the pictures of every page."""
+    """Take the film of the demo, and the pictures of pages."""
     share = psutil.cpu_percent(interval=LOOKED_S) / 100
     if share > BUSY and not even_if_busy:
         sys.exit(f"Other programs use {share:.0%} of the processors. Take the pictures later, or with --busy.")
@@ -64,7 +51,6 @@ def main(folder: Path, *, even_if_busy: bool = False) -> None:
                 pages_of(browser, server, service, trained_unwatched(browser, server, service), folder)
         finally:
             browser.close()
-        admin_page(playwright, folder)
 
 
 @contextmanager
@@ -95,23 +81,8 @@ def trained_unwatched(browser: Browser, server: Server, service: Service) -> str
     return run_id
 
 
-def admin_page(playwright: Playwright, folder: Path) -> None:
-    """The page of a server that people sign in to."""
-    with tempfile.TemporaryDirectory() as folder_of_home:
-        home = Home(Path(folder_of_home)).create()
-        with house_of_people(playwright, home, {ADA: "staff"}, {"staff": Role.ADMIN}) as house:
-            desk = house.acting(Actor(id=ADA, name=ADA, role=Role.ADMIN)).people
-            for person, role in PEOPLE.items():
-                desk.give_role(person, role)
-            for person, team in TEAMS.items():
-                desk.give_team(person, team)
-            page = house.sign_in(ADA).page
-            page.goto(f"{house.server.url}/people")
-            shoot(page, folder / "admin.png", whole=True, of="u-table")
-
-
 def film(browser: Browser, server: Server, service: Service, folder: Path) -> None:
-    """Click the demo, watch it to its verdict, and take the pictures of what lives."""
+    """Click the demo, watch it to its verdict, and take the picture of its page."""
     page = browser.new_context(viewport={"width": Reel.WIDTH, "height": Reel.HEIGHT}).new_page()
     page.goto(server.url)
     button = page.get_by_role("button", name="Try the demo").first
@@ -126,7 +97,7 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> No
     page.wait_for_url("**/run*", timeout=60_000)
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
     [hybrid] = [run for run in service.runs.runs() if run.mode == "hybrid"]
-    shown = False
+    shown, address = False, f"{server.url}/run?run={hybrid.run_id}"
 
     def trained() -> RunView:
         return service.runs.observe(hybrid.run_id)
@@ -136,14 +107,14 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> No
         reel.take()
         page.wait_for_timeout(200)
         if not shown and trained().progress >= SHOWN_PROGRESS:
-            live_pages(browser, server, hybrid.run_id, folder)
+            shoot(opened(browser, address), folder / "run.png")
             shown = True
         return any(part.artifact for part in trained().submodels) or trained().state in ENDED
 
     wait(filmed)
     reel.thin(to=16, each_ms=220)
     if not shown:
-        live_pages(browser, server, hybrid.run_id, folder)
+        shoot(opened(browser, address), folder / "run.png")
     link = page.locator(".st-key-rows-submodels a.u-download").first
     expect(link).to_be_attached(timeout=30_000)
     link.evaluate("link => link.scrollIntoView({block: 'center'})")  # without waiting: the row is drawn each second
@@ -161,43 +132,22 @@ def film(browser: Browser, server: Server, service: Service, folder: Path) -> No
     page.context.close()
 
 
-def live_pages(browser: Browser, server: Server, run_id: str, folder: Path) -> None:
-    """The pages that show what trains now."""
-    shoot(opened(browser, server.url), folder / "now.png", whole=True, of="u-mini")
-    for scheme in ("light", "dark"):
-        picture = "run.png" if scheme == "light" else "run-dark.png"
-        shoot(opened(browser, f"{server.url}/run?run={run_id}", scheme), folder / picture, whole=True)
-
-
 def pages_of(browser: Browser, server: Server, service: Service, run_id: str, folder: Path) -> None:
-    """The pages of what has ended, of drafts and of the library, and the queue with a hybrid that people share."""
-    run, names = f"run?run={run_id}", [part.name for part in service.runs.observe(run_id).submodels]
+    """The page of a draft with its check, the queue with a hybrid that people share, and a verdict."""
     page = opened(browser, f"{server.url}/build?draft={service.library.clone_run(run_id)}")
     page.get_by_role("button", name="Check", exact=True).click()
     policies = page.get_by_role("region", name="Finish and figures under each policy")
     expect(policies).not_to_contain_text("not available", timeout=120_000)  # peaks are known once it is checked
-    shoot(page, folder / "build.png", whole=True, of="u-gantt")
+    shoot(page, folder / "build.png", of="u-gantt")
     shared = submit_shared(service, run_id)
-    one = service.library.clone_run(shared[0])
     wait(lambda: any(service.runs.observe(other).progress >= SHOWN_SHARED for other in shared))
     spec = parse_run(service.runs.spec_document(run_id))
     behind = [service.runs.submit(spec.model_copy(update={"name": name})) for name in ("night run", "second try")]
     wait(lambda: len(service.queue.line()) == len(behind))
-    shoot(opened(browser, f"{server.url}/queue"), folder / "queue.png", whole=True, of="st-key-rows-line")
+    shoot(opened(browser, f"{server.url}/queue"), folder / "queue.png", of="st-key-rows-line")
     for other in (*behind, *shared):
         service.runs.discard(other)
-    sides = ",".join(f"{run_id}/{name}" for name in names)
-    shoot(opened(browser, f"{server.url}/{run}", "light", PHONE), folder / "run-phone.png", of="u-card")
-    for path, picture, of in (
-        (f"submit?draft={one}", "submit", "u-up-zone, .stButton"),
-        (f"compare?run={run_id}", "compare", "u-board"),
-        (f"compare?runs={sides}", "side-by-side", "u-board"),
-        ("library", "library", "u-lines"),
-    ):
-        shoot(opened(browser, f"{server.url}/{path}"), folder / f"{picture}.png", whole=True, of=of)
-    page = opened(browser, f"{server.url}/api/v1")
-    page.screenshot(path=folder / "api.png")
-    small(folder / "api.png")
+    shoot(opened(browser, f"{server.url}/compare?run={run_id}"), folder / "compare.png", of="u-board")
     wait(lambda: all(service.runs.observe(other).state in ENDED for other in shared))  # workers outlive the server
 
 
@@ -217,21 +167,20 @@ def wait(done: Callable[[], bool]) -> None:
     wait_until(done, patience_s=600)
 
 
-def opened(browser: Browser, url: str, scheme: str = "light", size: tuple[int, int] = DESK) -> Page:
+def opened(browser: Browser, url: str) -> Page:
     """A page in a browser of its own."""
-    viewport = {"width": size[0], "height": size[1]}
-    page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    page = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light").new_page()
     page.goto(url)
     return page
 
 
-def shoot(page: Page, path: Path, *, whole: bool = False, of: str = "js-plotly-plot") -> None:
-    """Take the picture of what is in view, or of the whole page, once an element of the class `of` is drawn."""
+def shoot(page: Page, path: Path, *, of: str = "js-plotly-plot") -> None:
+    """Take the picture of the whole page, once an element of the class `of` is drawn."""
     expect(page.locator(f".{of}").first).to_be_visible(timeout=60_000)
     settled(page)
-    page.wait_for_timeout(900)
-    if whole:
-        grow(page)
+    for _ in range(2):  # charts are drawn when they come into view
+        height = page.evaluate("document.querySelector('[data-testid=stMainBlockContainer]')?.scrollHeight ?? 0")
+        page.set_viewport_size({"width": WIDTH, "height": max(int(height) + 20, HEIGHT)})
         page.wait_for_timeout(TICK_MS)
     page.screenshot(path=path, style=NO_TOOLS)
     small(path)
@@ -244,34 +193,7 @@ def small(path: Path) -> None:
         plain = picture.convert("RGB")
     plain.save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
-        with_few_colours(plain).save(path, optimize=True)
-
-
-def with_few_colours(picture: Image.Image) -> Image.Image:
-    """The picture in 256 of its own colours, those of large areas and those that no other is near to.
-
-    So areas have the same colours in all pictures, which a palette of means would change.
-    """
-    pixels = np.asarray(picture).reshape(-1, 3)
-    colours, places, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
-    colours = colours.astype(np.int32)
-    kept = [*np.argsort(-counts)[:COMMON_COLOURS]]
-    far = np.full(len(colours), np.iinfo(np.int32).max)
-    nearest = np.zeros(len(colours), dtype=np.uint8)
-
-    def offer(number: int) -> None:
-        distance = ((colours - colours[kept[number]]) ** 2).sum(axis=1)
-        nearest[distance < far] = number
-        np.minimum(far, distance, out=far)
-
-    for number in range(len(kept)):
-        offer(number)
-    while len(kept) < min(256, len(colours)):
-        kept.append(np.argmax(far * counts))
-        offer(len(kept) - 1)
-    few = Image.fromarray(nearest[places.reshape(-1)].reshape(picture.height, picture.width), "P")
-    few.putpalette(colours[kept].astype(np.uint8).tobytes())
-    return few
+        plain.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def told(words: str) -> None:

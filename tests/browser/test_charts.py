@@ -1,7 +1,6 @@
 """The charts of a live run with many sub-models, in a real browser: chips, axes, one zoom, one cursor, values."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import insert
 
-from tests.browser.conftest import Server
-from tests.ports import free_port
+from tests.browser.conftest import Server, seeded
 from tests.ui import fake_arms, fake_views
-from tests.ui.seed import Seeded
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import State
@@ -48,20 +45,14 @@ def live() -> RunView:
 
 
 @pytest.fixture
-def charts(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    seeded = Seeded(home, monkeypatch)
-    seeded.listed = [live()]
-    seeded.close()
-    server = Server(home, free_port())
-    server.start()
-    yield server
-    server.kill()
+def home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    return seeded(home, monkeypatch, live())
 
 
-def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: Page) -> None:
+def test_chips_axes_zoom_cursor_and_values_of_a_live_run(server: Server, page: Page) -> None:
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.goto(f"{charts.url}/run?run=r-charts")
+    page.goto(f"{server.url}/run?run=r-charts")
     chips = page.get_by_role("group", name="Sub-models in the charts").get_by_role("button")
     expect(chips).to_have_count(COUNT, timeout=60_000)
     page.set_viewport_size({"width": 1440, "height": 1600})
@@ -109,7 +100,7 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(charts: Server, page: P
     shown = plots()["Loss"]["points"]
     page.evaluate("window.first = document.querySelector('.js-plotly-plot')")
     page.evaluate(COUNTED)
-    train(charts.home, 5)
+    train(server.home, 5)
     becomes("plots.Loss.points.join() !== given.join()", shown)
     assert page.evaluate("window.first === document.querySelector('.js-plotly-plot')")
     page.wait_for_timeout(1500)

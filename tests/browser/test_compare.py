@@ -1,28 +1,23 @@
-"""What merging saved, in a real browser over real arms: the verdict, the overlaid curves, the strata, the report."""
+"""What merging saved, in a real browser: the verdict, the overlaid curves, the strata, the report."""
 
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.conftest import Server
+from tests.browser.conftest import Server, seeded
 from tests.browser.test_first_light import wait_for
-from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.spec.run import RunSpec
+from tests.ui import fake_arms
+from unifiednn_core.base.paths import Home
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
-EPOCHS = 4
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(200)]
 CHARTS = ("loss-epochs", "loss-seconds", "accuracy-epochs", "accuracy-seconds", "memory", "schedule")
 
 
-def shortened(spec: RunSpec) -> RunSpec:
-    parts = [
-        part.model_copy(update={"hyperparameters": part.hyperparameters.model_copy(update={"epochs": EPOCHS})})
-        for part in spec.submodels
-        if part.name != "transformer"  # its LR schedule ends with its epochs
-    ]
-    return spec.model_copy(update={"submodels": tuple(parts)})
+@pytest.fixture
+def home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A hybrid that has ended, and its baseline."""
+    return seeded(home, monkeypatch, fake_arms.hybrid(), fake_arms.baseline("concurrent"))
 
 
 def traces(page: Page, title: str) -> list[str]:
@@ -36,29 +31,15 @@ def traces(page: Page, title: str) -> list[str]:
     return names
 
 
-def test_the_demo_against_its_baseline_and_the_report_without_a_network(
+def test_the_verdict_with_its_curves_and_the_report_without_a_network(
     server: Server, page: Page, browser: Browser, tmp_path: Path
 ) -> None:
-    service = Service.open(server.home)
-    run_id = service.runs.submit(shortened(service.library.prepare_samples()))
-    page.goto(f"{server.url}/run?run={run_id}")
-    page.get_by_role("button", name="Run concurrent").click()
-    expect(page.get_by_text("waits for the device").or_(page.get_by_text("%").first).first).to_be_visible()
-    wait_for(page, lambda: len(service.comparisons.comparable(run_id)) == 2, 30)
-    wait_for(page, lambda: all(run.state in ENDED for run in service.comparisons.comparable(run_id)), 240)
-    assert {run.state for run in service.comparisons.comparable(run_id)} == {State.COMPLETED}
-
-    # The run's page draws the baseline's curves over its own.
-    wait_for(page, lambda: "concurrent" in traces(page, "Loss"), 30)
-    expect(page.get_by_text("no longer updated")).to_be_visible()
+    page.goto(f"{server.url}/run?run=r-hybrid")
+    wait_for(page, lambda: "concurrent" in traces(page, "Loss"), 30)  # drawn over its own curves
     page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_url("**/compare?run=*")
-
-    comparison = service.comparisons.comparison(run_id)
-    assert comparison.verdicts["concurrent"].withheld_because is None
-    assert comparison.verdicts["concurrent"].identical_weights is True
     expect(page.get_by_text("Weights: identical, every bit of every sub-model.")).to_be_visible()
-    expect(page.get_by_text("than concurrent").or_(page.get_by_text("from concurrent")).first).to_be_visible()
+    expect(page.get_by_text("51 % less memory than concurrent").first).to_be_visible()
     expect(page.get_by_text("There is no sequential baseline").first).to_be_visible()
     page.get_by_role("heading", name="Loss by epoch").scroll_into_view_if_needed()  # charts are drawn in sight
     wait_for(page, lambda: "concurrent" in traces(page, "Loss by epoch"), 90)
@@ -67,13 +48,11 @@ def test_the_demo_against_its_baseline_and_the_report_without_a_network(
     wait_for(page, lambda: "total" in traces(page, "Memory"), 30)
     memory = traces(page, "Memory")
     assert {"context", "A weights", "B weights", "unexplained", "total", "concurrent"} <= set(memory)
-
     with page.expect_download() as caught:
         page.get_by_role("link", name="Report").click()
     report = tmp_path / "report.html"
     caught.value.save_as(report)
     opens_without_a_network(browser, report)
-    service.close()
 
 
 def opens_without_a_network(browser: Browser, report: Path) -> None:

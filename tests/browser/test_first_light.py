@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Server
 from tests.integration.clean import accuracies_in_a_clean_process
@@ -105,31 +105,3 @@ def test_the_demo_from_click_to_download(server: Server, page: Page, tmp_path: P
     data = (folder / "digits_test.pt" for folder in (SAMPLES, server.home.samples))
     test_data = next(path for path in data if path.exists())
     assert accuracies_in_a_clean_process([tmp_path / name for name in NAMES], test_data) == promised
-
-
-@pytest.mark.long
-def test_neither_browser_nor_server_is_needed_for_training(server: Server, browser: Browser) -> None:
-    context = browser.new_context()
-    start_demo(context.new_page(), server)
-    service = Service.open(server.home)
-    run_id = only_hybrid(service).run_id
-    context.close()  # the tab is gone
-    wait_until_progress(service, run_id)
-    server.kill()  # and so is the server
-    wait_until_progress(service, run_id)
-    server.start()
-    page = browser.new_context().new_page()
-    page.goto(f"{server.url}/run?run={run_id}")
-    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
-    expect(page.get_by_text("Running").first).to_be_visible()
-    before = points(page)
-    wait_for(page, lambda: points(page) > before, 30)
-    service.runs.stop(run_id)
-    expect(page.get_by_text("Stopped").first).to_be_visible(timeout=60_000)
-    assert service.runs.observe(run_id).state is State.STOPPED
-    service.close()
-
-
-def wait_until_progress(service: Service, run_id: str) -> None:
-    before = service.runs.observe(run_id).progress
-    wait_until(lambda: service.runs.observe(run_id).progress > before)

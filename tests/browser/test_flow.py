@@ -1,4 +1,4 @@
-"""All that a person does with a hybrid, from the files to the verified models, by mouse and by keyboard alone.
+"""All that a person does with a hybrid, from the files to the verified models, by keyboard alone.
 
 Requests to any other machine are stopped, and there must be none.
 """
@@ -14,7 +14,7 @@ import torch
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Server
-from tests.browser.hands import Hand, Keyboard, Mouse, focused
+from tests.browser.hands import Keyboard, focused
 from tests.browser.test_first_light import points, wait_for
 from tests.integration.clean import accuracies_in_a_clean_process
 from unifiednn_core.service.facade import Service
@@ -39,10 +39,9 @@ def own_files(folder: Path) -> None:
         torch.save({"inputs": inputs, "targets": torch.arange(samples) % 4}, folder / f"own_{part}.pt")
 
 
-@pytest.mark.parametrize("driver", [Keyboard, Mouse])
-def test_the_whole_flow(driver: type[Mouse] | type[Keyboard], server: Server, page: Page, tmp_path: Path) -> None:
+def test_the_whole_flow(server: Server, page: Page, tmp_path: Path) -> None:
     own_files(tmp_path)
-    hand: Hand = driver(page)
+    hand = Keyboard(page)
     foreign: list[str] = []
 
     def stop_foreign(route: Route) -> None:
@@ -71,9 +70,13 @@ def test_the_whole_flow(driver: type[Mouse] | type[Keyboard], server: Server, pa
     page.close()  # a page that is drawn costs more than what comes now
     verify(tmp_path, promised)
     assert foreign == []
+    assert server.process is not None
+    libraries = Path(f"/proc/{server.process.pid}/maps")
+    if libraries.exists():
+        assert "libtorch" not in libraries.read_text(), "the server has loaded torch"
 
 
-def assemble(hand: Hand, folder: Path) -> None:
+def assemble(hand: Keyboard, folder: Path) -> None:
     """Upload two models and their data in forms, and put the second before the first."""
     page = hand.page
     for at, name in enumerate(NAMES):
@@ -93,14 +96,14 @@ def assemble(hand: Hand, folder: Path) -> None:
     expect(page.locator(".st-key-row-build-0")).to_contain_text(NAMES[1], timeout=PATIENCE_MS)
 
 
-def upload(hand: Hand, at: int, file: Path) -> None:
+def upload(hand: Keyboard, at: int, file: Path) -> None:
     """Send a file by the upload button at a place of the form."""
     hand.press("button", "Upload", within=f"{EDITOR} [data-testid=stColumn] >> nth={at}")
     hand.send([file], within=POPOVER)
     expect(hand.page.locator(POPOVER)).to_have_count(0, timeout=PATIENCE_MS)
 
 
-def choose_policy(hand: Hand) -> None:
+def choose_policy(hand: Keyboard) -> None:
     """Choose a policy with the forecast of all of them in view, and check."""
     page = hand.page
     hand.pick("Policy: which sub-model trains next", "Priority")
@@ -115,7 +118,7 @@ def choose_policy(hand: Hand) -> None:
     expect(page.get_by_text("This run can start.")).to_be_visible(timeout=PATIENCE_MS)
 
 
-def start(hand: Hand) -> None:
+def start(hand: Keyboard) -> None:
     """Start, and wait for the first points."""
     hand.press("button", "Start training")
     hand.page.wait_for_url("**/run?run=*", timeout=PATIENCE_MS)
@@ -123,7 +126,7 @@ def start(hand: Hand) -> None:
     wait_for(hand.page, lambda: points(hand.page) > 0, 60)
 
 
-def change(hand: Hand, service: Service, run_id: str) -> None:
+def change(hand: Keyboard, service: Service, run_id: str) -> None:
     """Pause, change a priority with its consequences in view, resume, and watch further points arrive."""
     page = hand.page
     hand.press("button", "Pause", within=".st-key-run-head")
@@ -150,7 +153,7 @@ def reached(page: Page) -> float:
     return float(page.evaluate(f"Math.max(0, ...{traces}.flatMap(trace => [...(trace.x ?? [])]))"))
 
 
-def deliver(hand: Hand, service: Service, run_id: str, folder: Path) -> dict[str, float | None]:
+def deliver(hand: Keyboard, service: Service, run_id: str, folder: Path) -> dict[str, float | None]:
     """Wait for the end, download one model and then all of them; returns what the run says of their accuracy."""
     page = hand.page
     expect(page.get_by_role("link", name="Download all")).to_be_visible(timeout=4 * PATIENCE_MS)
@@ -160,7 +163,7 @@ def deliver(hand: Hand, service: Service, run_id: str, folder: Path) -> dict[str
     return {part.name: part.test_accuracy for part in service.runs.observe(run_id).submodels}
 
 
-def compare(hand: Hand, service: Service, run_id: str) -> None:
+def compare(hand: Keyboard, service: Service, run_id: str) -> None:
     """Train the same without merging, and see the verdict."""
     page = hand.page
     hand.press("button", "Run concurrent")
@@ -189,10 +192,9 @@ def unpacked(archive: Path, folder: Path) -> Path:
     return folder
 
 
-def expect_focus(hand: Hand, where: str) -> None:
-    """By keyboard, the focus must come to this place by itself."""
-    if isinstance(hand, Keyboard):
-        try:
-            expect(hand.page.locator(where).first).to_be_focused(timeout=10_000)
-        except AssertionError as error:
-            raise AssertionError(f"the focus is at {focused(hand.page)}") from error
+def expect_focus(hand: Keyboard, where: str) -> None:
+    """The focus must come to this place by itself."""
+    try:
+        expect(hand.page.locator(where).first).to_be_focused(timeout=10_000)
+    except AssertionError as error:
+        raise AssertionError(f"the focus is at {focused(hand.page)}") from error

@@ -1,6 +1,5 @@
 """A tick of the page that one just left must not clear the page that one came to."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -8,24 +7,16 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.browser.conftest import Server
-from tests.ports import free_port
+from tests.browser.conftest import Server, seeded
 from tests.ui.fake_views import mid_flight
-from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 @pytest.fixture
-def served(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    seeded = Seeded(home.create(), monkeypatch)
-    seeded.listed = [replace(mid_flight(), heartbeat_age_s=-600.0)]
-    seeded.close()
-    server = Server(home, free_port())
-    server.start()
-    yield server
-    server.kill()
+def home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    return seeded(home, monkeypatch, replace(mid_flight(), heartbeat_age_s=-600.0))
 
 
 class LateTicks:
@@ -63,9 +54,9 @@ class LateTicks:
         server.on_message(answers)
 
 
-def test_a_late_tick_leaves_the_next_page_whole(served: Server, page: Page) -> None:
+def test_a_late_tick_leaves_the_next_page_whole(server: Server, page: Page) -> None:
     ticks = LateTicks(page)
-    page.goto(f"{served.url}/run?run={mid_flight().run_id}")
+    page.goto(f"{server.url}/run?run={mid_flight().run_id}")
     expect(page.locator("#submodel-0")).to_be_attached()
     page.wait_for_timeout(2500)  # ticks of every fragment
     before = ticks.late

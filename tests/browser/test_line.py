@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Server
+from tests.browser.conftest import Server, seeded
 from tests.ui import fake_views
-from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 
@@ -18,13 +17,12 @@ NAMES = ("alpha", "beta", "gamma")
 @pytest.fixture
 def home(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Three runs that wait for a device that nobody has."""
-    seeded, waits = Seeded(home, monkeypatch), fake_views.queued()
-    seeded.listed = [
+    waits = fake_views.queued()
+    runs = (
         replace(waits, run_id=f"r-{name}", name=name, device="cuda:7", created_at_s=waits.created_at_s + place)
         for place, name in enumerate(NAMES)
-    ]
-    seeded.close()
-    return home
+    )
+    return seeded(home, monkeypatch, *runs)
 
 
 def line_of(home: Home) -> list[str]:

@@ -13,7 +13,7 @@ from tests.ui import fake_arms, fake_views
 from tests.ui.seed import Seeded
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.visible import visible
-from unifiednn_core.preflight.report import Certificate, CertificateCheck
+from unifiednn_core.preflight.report import CertificateCheck
 from unifiednn_core.views.figures.layout import as_label
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(200)]
@@ -43,16 +43,7 @@ def house(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[SignedHouse]:
     hurt = {"cause": ALL, "remedy": ALL}
     first, *others = train.submodels
     checked = CertificateCheck(what="weights", outcome="differs", text=ALL)
-    untrue = Certificate(
-        submodel=first.name,
-        model="m.pt2",
-        made_at_s=0.0,
-        holds=False,
-        compared=(checked,),
-        state_sha256="ab" * 32,
-        snippet=ALL,
-        versions={"torch": ALL},
-    )
+    untrue = fake_arms.certificate(first.name, holds=False, compared=(checked,), snippet=ALL, versions={"torch": ALL})
     train = replace(train, submodels=(replace(first, certificate=untrue), *others))
     home.log("r-live").parent.mkdir(parents=True, exist_ok=True)
     home.log("r-live").write_text("\n".join(map(visible, NAMES)), encoding="utf-8")
@@ -124,6 +115,7 @@ def test_a_name_makes_no_element_on_any_page(house: SignedHouse, browser: Browse
     opened("run?run=r-failed", FIRST[2], ALL)
     opened("compare?run=r-hybrid", FIRST[3])
     opened("compare?runs=r-live,r-failed", FIRST[0], FIRST[2])
+    opened("queue", FIRST[0])
     opened("library", f"{ALL[:140]}.pt2")
     page.get_by_role("tab", name="Data").click()
     shows(f"{ALL[:140]}.csv", f"cat {ALL[:140]}")
