@@ -1,18 +1,17 @@
-"""Trains victims in every format twice, beside different tenants and over differently filled memory, and compares.
+"""Trains victims in every format beside other tenants, over memory that is filled with a pattern.
 
-`python -m tests.hostile.company` prints in what their checkpoints, figures, buffers and files differ: in nothing, but
-where all draw from one stream of random numbers, and for a victim that keeps what it finds in fresh memory.
+`python -m tests.hostile.company TURN` prints digests of their checkpoints, figures, buffers and files, for one of two
+sets of tenants and patterns: all are the same, but those of a victim that keeps what it finds in fresh memory.
 """
 
 import hashlib
 import json
 import logging
-import os
 import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,9 @@ from torch.utils import _pytree as pytree
 from tests.contract.format_networks import CASES
 from tests.contract.format_table import written
 from tests.hostile import poison
+from tests.integration.kit import CPU, Session
 from tests.unit.formats import kit
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine import randomness
-from unifiednn_core.engine.device import RngState
-from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Ended, EpochDone, Report, Stepped
-from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.separator import separate
 from unifiednn_core.engine.submodel import SubModel
@@ -39,7 +34,6 @@ from unifiednn_core.formats.registry import FORMATS, format_named
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.run import SubModelSpec
 
-CPU = torch.device("cpu")
 CASE_OF = {
     "module": "transformer",
     "state_dict": "resnet18",
@@ -50,7 +44,6 @@ CASE_OF = {
 HYPER = {"epochs": 2, "batch_size": 4, "seed": 5, "optimizer": "adam"}
 SAMPLES = 14
 POISONS = (0x00, 0xC1)
-Digests = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -150,16 +143,7 @@ def company(known: dict[str, Tenant]) -> tuple[dict[str, Tenant], dict[str, Tena
     )
 
 
-def trained(known: dict[str, Tenant], others: dict[str, Tenant], names: list[str], folder: Path) -> dict[str, Digests]:
-    """Train everybody in turns of a step, in this order, and digest all that becomes of those who are known."""
-    data, reports = ResidentData(CPU), list[Report]()
-    everybody = known | others
-    submodels = {name: _submodel(name, everybody[name], data) for name in names}
-    Engine(HybridModel(submodels.values()), RoundRobin(unit="steps", amount=1), device=CPU, report=reports.append).run()
-    return {name: _digests(submodels[name], everybody[name].definition, reports, folder) for name in known}
-
-
-def _submodel(name: str, tenant: Tenant, data: ResidentData) -> SubModel:
+def submodel(name: str, tenant: Tenant, data: ResidentData) -> SubModel:
     hyper = HYPER | {"learning_rate": tenant.learning_rate}
     if tenant.train.targets.is_floating_point():
         hyper |= {"criterion": "mse"}
@@ -168,97 +152,52 @@ def _submodel(name: str, tenant: Tenant, data: ResidentData) -> SubModel:
     return SubModel(spec, tenant.definition, seed=HYPER["seed"], train=train, test=test, device=CPU)
 
 
-def _digests(submodel: SubModel, definition: Definition, reports: list[Report], folder: Path) -> Digests:
-    mine = [report for report in reports if getattr(report, "submodel", None) == submodel.name]
-    [ended] = [report for report in mine if isinstance(report, Ended)]
+def left_by(one: SubModel, session: Session, definition: Definition, folder: Path) -> dict[str, str]:
+    """A digest of each thing that becomes of a sub-model, by its place."""
+    ended = session.ended[one.name]
     assert ended.checkpoint is not None, ended
-    epochs = [report.figures for report in mine if isinstance(report, EpochDone)]
     found: dict[str, Any] = {
         "checkpoint": ended.checkpoint.state,
-        "buffers": dict(submodel.module.named_buffers()),
-        "losses": [report.loss for report in mine if isinstance(report, Stepped)],
-        "figures": [asdict(row) for row in epochs],
+        "buffers": dict(one.module.named_buffers()),
+        "losses": session.losses(one.name),
+        "figures": [asdict(row) for row in session.epochs(one.name)],
     }
     if definition.format != "kit":
-        own = folder / submodel.name
+        own = folder / one.name
         own.mkdir()
-        separate(submodel.name, definition, ended.state_dict or {}, spec={}, figures=epochs, folder=own)
-        with zipfile.ZipFile(own / f"{submodel.name}.zip") as archive:
+        separate(one.name, definition, ended.state_dict or {}, spec={}, figures=session.epochs(one.name), folder=own)
+        with zipfile.ZipFile(own / f"{one.name}.zip") as archive:
             found["files"] = {name: archive.read(name) for name in archive.namelist()}
     leaves, _ = pytree.tree_flatten_with_path(found)
-    return {pytree.keystr(path): _digest(leaf) for path, leaf in leaves}
+    return {pytree.keystr(path): digest(leaf) for path, leaf in leaves}
 
 
-def _digest(leaf: object) -> str:
+def digest(leaf: object) -> str:
     if isinstance(leaf, Tensor):
         leaf = str((leaf.dtype, leaf.shape)).encode() + bytes(leaf.contiguous().view(-1).view(torch.uint8).numpy())
     return hashlib.sha256(leaf if isinstance(leaf, bytes) else repr(leaf).encode()).hexdigest()
 
 
-def in_child(work: Callable[[], dict[str, Digests]]) -> dict[str, Digests]:
-    """Do it in a process of its own."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        with os.fdopen(writing, "w") as answer:
-            try:
-                json.dump(work(), answer)
-            except BaseException as error:
-                sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(pid, 0)
-    found: dict[str, Digests] = json.loads(text)
-    return found
-
-
-def differences(
-    known: dict[str, Tenant],
-    sets: Sequence[dict[str, Tenant]],
-    folder: Path,
-    prepare: Callable[[], None] | None = None,
-) -> dict[str, list[str]]:
-    """What differs of each victim, by place, between a run beside the first tenants and one behind the second."""
-
-    def run(turn: int) -> dict[str, Digests]:
-        if prepare is not None:
-            prepare()
-        poison.fill_memory(POISONS[turn])
-        names = [*sets[1], *known] if turn else [*known, *sets[0]]
-        return trained(known, sets[turn], names, Path(tempfile.mkdtemp(dir=folder)))
-
-    first, second = (in_child(lambda turn=turn: run(turn)) for turn in (0, 1))
-    return {
-        victim: [at for at in found.keys() | second[victim].keys() if found.get(at) != second[victim].get(at)]
-        for victim, found in first.items()
-    }
-
-
-def without_worlds() -> None:
-    """Let all sub-models draw from one stream of random numbers."""
-    randomness.own_draws = lambda _: None
-    RngState.restore = lambda *_: None  # type: ignore[method-assign]
-
-
-def main() -> None:
+def main(turn: int) -> None:
+    """Train everybody in turns of a step: the victims before the first tenants, or behind the others."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         known = dict(victims(folder))
-        sets, reader = company(known), {"reader": Tenant(in_memory(Reader), pictures(1), pictures(2))}
-        drawing = {"pt2-attention": known["pt2-attention"]}
-        found = {
-            "different": differences(known, sets, folder),
-            "without worlds": differences(drawing, sets, folder, without_worlds),
-            "fresh memory": differences(reader, sets, folder),
-        }
-    sys.stdout.write(json.dumps(found, indent=1))
+        others = company(known)[turn]
+        known["reader"] = Tenant(in_memory(Reader), pictures(1), pictures(2))
+        everybody = others | known if turn else known | others
+        poison.fill_memory(POISONS[turn])
+        data = ResidentData(CPU)
+        ready = [submodel(name, tenant, data) for name, tenant in everybody.items()]
+        session = Session((), RoundRobin(unit="steps", amount=1), ready=ready).run()
+        victim = [one for one in ready if one.name in known]
+        found = {one.name: left_by(one, session, known[one.name].definition, folder) for one in victim}
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":
     poison.start_over("tests.hostile.company")
-    main()
+    main(int(sys.argv[1]))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,11 @@ def control(path: Path) -> None:
     sys.stdout.write(json.dumps(heard))
 
 
-def main(folder: Path) -> None:
-    """Inspect the good files first, so that libraries load what they load once."""
+def main(folder: Path, few: str = "") -> None:
+    """Inspect the good files first, so that libraries load what they load once; `few` data may be no data to split."""
     import torch
 
+    from unifiednn_core.base.errors import BadInput
     from unifiednn_core.data.split import split
     from unifiednn_core.data.values import SplitPlan
     from unifiednn_core.formats.architectures import registry as architectures
@@ -79,7 +80,7 @@ def main(folder: Path) -> None:
         with listener() as heard:
             report = inspect_file(path, path.name)
         if report.kind == "data":  # splitting writes, and only where it may
-            with tempfile.TemporaryDirectory() as parts:
+            with tempfile.TemporaryDirectory() as parts, suppress(*[BadInput, OSError] if few else []):
                 split(path, SplitPlan(), Path(parts))
         found[case.name] = {
             "report": report.model_dump_json(),
@@ -103,4 +104,4 @@ def _peak_bytes() -> int:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    control(place) if place.is_file() else main(place)
+    control(place) if place.is_file() else main(place, *sys.argv[2:])

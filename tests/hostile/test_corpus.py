@@ -27,9 +27,9 @@ GROUPS = {
 }
 
 
-def probed(place: Path) -> Any:
+def probed(place: Path, *more: str) -> Any:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.hostile.probe", str(place)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.hostile.probe", str(place), *more]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

@@ -21,7 +21,6 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from pages._ui import banners, forecast_panel, frame, predictions, preview, submodels
-from tests.hostile import cockpit
 from tests.hostile.names import NAMES, poisoned
 from tests.ui import fake_arms, fake_views
 from unifiednn_core.base.errors import BadInput, Finding
@@ -32,12 +31,16 @@ from unifiednn_core.compare import runner
 from unifiednn_core.data.values import DataNotes, DataPreview, DataSample, ValueStats
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.runtime import worker
+from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
+from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.spec.run import parse_run
 from unifiednn_core.views import graph, markup, wording
 from unifiednn_core.views.figures import curves, layout, marks, memory, schedule
+from unifiednn_core.views.forecast import JobSet, forecast
 from unifiednn_core.views.report import cards, html, selection, tables
 from unifiednn_core.views.run_rows import metrics_frame
-from unifiednn_core.views.runs import CommandView, FileView
+from unifiednn_core.views.runs import CommandView, FileView, RunView
+from unifiednn_core.views.side_by_side import Side
 
 ROOT = Path(__file__).parents[2]
 MARK = "QZQ"
@@ -96,11 +99,14 @@ def pieces(name: str) -> dict[str, str]:
     predicted = fake_arms.prediction()
     hybrid = poisoned(fake_arms.hybrid(waits_for="room", memory_notes=("a note",), prediction=predicted), name)
     asked = CommandView(submodel=f"lenet{name}", text=f"save{name}", issued_at_s=0.0)
+    untrue = poisoned(fake_arms.certificate("lenet", holds=False), name)
     compared = poisoned(fake_arms.comparison(), name)
     held = poisoned(fake_arms.withheld("concurrent", fake_arms.WITHHELD), name)
     broken = poisoned(fake_arms.arm("concurrent", problem="it failed"), name)
     whole = {"hybrid": hybrid, "concurrent": poisoned(fake_arms.baseline("concurrent"), name)}
-    valid = len(name) < 190 and "\udce9" not in name  # the notes of a data set hold nothing else
+    whole_text = "\udce9" not in name  # the store takes no half of a character, and a table has none as its head
+    valid = len(name) < 190 and whole_text  # the notes of a data set hold nothing else
+    pair = sides(f"one{name}", f"two{name}", view=poisoned(fake_arms.hybrid(), name))
     words = (markup.small, markup.bold, markup.faint, markup.mono, markup.title, markup.section, markup.note)
     return {
         "words": "".join(word(name) for word in words) + markup.section("", name) + markup.bar(0.5, name),
@@ -108,6 +114,7 @@ def pieces(name: str) -> dict[str, str]:
         "strip": markup.strip([markup.Fact(name, markup.text(name))]) + markup.arm_badge("hybrid", name),
         "table": markup.table(name, [{"a": name, "b": 1}]),
         "preview": "".join(preview.panel(data_set(name, image)) for image in ("", "data:image/png;base64,") if valid),
+        "certificate": submodels.row(hybrid, replace(hybrid.submodels[0], certificate=untrue)),
         "rows": "".join(submodels.row(hybrid, part) + submodels.mini(part, hybrid) for part in hybrid.submodels),
         "values": submodels.values(hybrid),
         "waiting": banners.waiting(replace(hybrid, waiting_commands=(asked,))),
@@ -115,8 +122,29 @@ def pieces(name: str) -> dict[str, str]:
         "cards": cards.cards(compared) + cards.card(held, compared.hybrid, broken),
         "arms": "".join(part(compared) for part in (tables.arms, tables.submodels, tables.weights, tables.environment)),
         "report": html.render(compared, whole, "/* plotly */"),
-        **cockpit.pieces(name),
+        "side by side": "".join(table(pair) for table in SELECTED) + selection.cautions_html(pair)
+        if whole_text
+        else "",
+        "report side by side": html.render_selection(pair, "/* plotly */") if whole_text else "",
     }
+
+
+SELECTED = (
+    selection.figures_table,
+    selection.settings_table,
+    selection.machines_table,
+    selection.weights_table,
+    selection.cautions_html,
+)
+
+
+def sides(*labels: str, view: RunView | None = None) -> list[Side]:
+    """Runs of these names that differ in settings and machines."""
+    run = view or fake_arms.hybrid()
+    return [
+        Side(ref=f"r-{at}", label=label, view=replace(run, spec={"note": label}), alone=False, machine={"cpu": label})
+        for at, label in enumerate(labels)
+    ]
 
 
 def outside_data(report: str) -> str:
@@ -148,10 +176,10 @@ def test_in_pages_and_reports_a_name_is_text(harmless: dict[str, Elements]) -> N
 
 
 def test_a_name_like_that_of_a_column_takes_no_column_away() -> None:
-    made, _ = cockpit.policies("")
-    named = replace(made, finish_s={"Policy": 1.0, "Makespan": 2.0})
+    jobs = tuple(SimulatedJob(name=name, epochs=1, steps_per_epoch=1) for name in ("Policy", "Makespan"))
+    named = forecast(JobSet(jobs=jobs, basis="timed", peaks={"fcfs": 9}), FirstComeFirstServed())
     assert forecast_panel._policies((named,), named).count("<th ") == 7
-    two = [replace(side, label=label) for side, label in zip(cockpit.sides(""), ("Figure", "Setting"), strict=True)]
+    two = sides("Figure", "Setting")
     assert selection.figures_table(two).count("<th ") == selection.settings_table(two).count("<th ") == 3
 
 
