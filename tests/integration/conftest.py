@@ -11,7 +11,7 @@ import torch
 import sample_models.build
 from tests.integration.forking import ForkingLauncher
 from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, timeless
-from tests.integration.vanilla import train_alone
+from tests.integration.vanilla import sha256_alone
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import WARM_START_SETTING, Home
@@ -21,6 +21,7 @@ from unifiednn_core.runtime import supervisor
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.service import facade
 from unifiednn_core.service.facade import Service
+from unifiednn_core.spec.lifecycle import ENDED
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,6 +108,19 @@ def product(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> 
         yield product
 
 
+@pytest.fixture
+def unforked(template: Template, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Product]:
+    """The same, with workers that start as the product starts them."""
+    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
+    shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
+    product = Product(home, template.run_id, Service.open(home))
+    yield product
+    with suppress(IllegalTransition):
+        product.service.runs.discard(product.run_id)
+    product.until(lambda: product.state() in ENDED, "the end")
+    product.close()
+
+
 @pytest.fixture(scope="session")
 def finished(template: Template, tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The home in which the short demo has been trained, to be copied; its certificates are still to be made."""
@@ -135,7 +149,7 @@ def alone(samples: Path, template: Template) -> Callable[..., str]:
         part["hyperparameters"] |= {"epochs": epochs or EPOCHS[name], **changes}
         text = json.dumps(part)
         if text not in known:
-            known[text] = train_alone(spec, name, samples).state_sha256
+            known[text] = sha256_alone(spec, name, samples)
         return known[text]
 
     return train

@@ -1,12 +1,13 @@
 """Small real networks and data, for tests that train."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from tests.integration import vanilla_loop
 from tests.integration.networks import CLASSES, ZOO, cnn, mlp
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.data.datasets import Dataset
@@ -109,9 +110,12 @@ class Session:
         clock: Clock | None = None,
         lanes: int = 1,
         keys: Sequence[str] | None = None,
+        ready: Iterable[SubModel] = (),
         **how: Any,
     ):
-        """`restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once.
+        """`ready` are sub-models in place of networks.
+
+        `restored` are checkpoints to go on from; with `keeps` every capture counts as kept at once.
 
         `keys` are those of the networks in the hybrid, by default their names.
         """
@@ -120,9 +124,8 @@ class Session:
         self.data = ResidentData(CPU)
         self._on_report = on_report
         names = keys or [None] * len(networks)
-        self.hybrid = HybridModel(
-            submodel(network, spec, self.data, key) for (network, spec), key in zip(networks, names, strict=True)
-        )
+        made = (submodel(network, spec, self.data, key) for (network, spec), key in zip(networks, names, strict=True))
+        self.hybrid = HybridModel([*ready, *made])
         for name in (restored or {}).keys() & set(self.hybrid.names):
             self.hybrid.submodel(name).restore((restored or {})[name])
         self.engine = Engine(
@@ -150,6 +153,10 @@ class Session:
     def ended(self) -> dict[str, Ended]:
         return {report.submodel: report for report in self.reports if isinstance(report, Ended)}
 
+    def of(self, kind: type) -> list[Any]:
+        """Reports of a kind."""
+        return [report for report in self.reports if isinstance(report, kind)]
+
     @property
     def steps(self) -> int:
         """Steps of all sub-models."""
@@ -175,33 +182,7 @@ class Session:
 
 def vanilla(network: str, spec: SubModelSpec) -> tuple[str, list[float]]:
     """The exactness recipe as a plain loop: hash of the weights and loss of each step."""
-    hyper, train = spec.hyperparameters, dataset()
-    module = definition(network).build()
-    optimizer = {
-        "sgd": torch.optim.SGD,
-        "adam": torch.optim.Adam,
-        "adamw": torch.optim.AdamW,
-        "rmsprop": torch.optim.RMSprop,
-    }[hyper.optimizer](module.parameters(), lr=hyper.learning_rate, **hyper.optimizer_args)
-    criterion = nn.CrossEntropyLoss(**hyper.criterion_args)
-    lr_scheduler = None
-    if hyper.lr_scheduler is not None:
-        lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer, **hyper.lr_scheduler.args)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(hyper.seed or 0)
-        generator = torch.Generator().manual_seed(hyper.seed or 0)
-        losses = []
-        samples = len(train.targets)
-        used = samples // hyper.batch_size * hyper.batch_size if hyper.drop_last else samples
-        for _ in range(hyper.epochs):
-            order = torch.randperm(samples, generator=generator)
-            for start in range(0, used, hyper.batch_size):
-                batch = order[start : start + hyper.batch_size]
-                optimizer.zero_grad(set_to_none=True)
-                loss = criterion(module(train.first[batch]), train.targets[batch])
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-            if lr_scheduler is not None:
-                lr_scheduler.step()
-    return state_sha256(module.state_dict()), losses
+    data = dataset()
+    assert data.targets is not None
+    trained = vanilla_loop.train(definition(network).build(), spec.hyperparameters, (data.first, data.targets))
+    return state_sha256(trained.module.state_dict()), trained.losses

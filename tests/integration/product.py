@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.oracle import ask_torch
 from unifiednn_core.runtime import launchers
+from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import HybridSettings, RunSpec, load_run
 from unifiednn_core.store.schema import SubModelRow
@@ -61,13 +62,14 @@ class Template:
 class Product:
     """A service over a home, and one run in it that most of this is about."""
 
-    def __init__(self, home: Home, run_id: str):
+    def __init__(self, home: Home, run_id: str, service: Service | None = None):
+        """Without a service it has one whose workers our template forks."""
         self.home, self.run_id = home, run_id
         self.environment: dict[str, str] = {}
         """Added to that of workers that are started from now on."""
         self._holds: list[tuple[str, int]] = []
         self._processes: list[WorkerIdentity] = []
-        self.service = open_service(home, self.environment)
+        self.service = service or open_service(home, self.environment)
         self._database = home.database
 
     # -- processes
@@ -96,6 +98,13 @@ class Product:
         identity = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s, hybrid.worker_boot_id or "")
         self._processes.append(identity)
         return hybrid.worker_pid if launchers.is_alive(identity) else None
+
+    def training(self) -> int:
+        """Process id of a worker that trains."""
+        self.until(
+            lambda: self.worker() and any(part.steps_done for part in self.view.submodels), "a worker that trains"
+        )
+        return self.worker() or 0
 
     def signal_worker(self, number: int = signal.SIGKILL) -> None:
         pid = self.worker()

@@ -178,18 +178,6 @@ def test_a_network_that_could_not_be_tried_starts_and_its_mistake_ends_it_alone(
 
 
 @pytest.mark.slow
-def test_what_was_measured_is_remembered_for_the_next_equal_training(service: Service, lenet: RunSpec) -> None:
-    measured = []
-    for name in ("first", "again"):
-        run_id = service.runs.submit(lenet.model_copy(update={"name": name}))
-        wait_until(lambda run_id=run_id: service.runs.observe(run_id).ended_at_s is not None)
-        prediction = service.runs.observe(run_id).prediction
-        assert prediction is not None
-        measured.append([part.measured for part in prediction.submodels])
-    assert measured == [[False], [True]]
-
-
-@pytest.mark.slow
 def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_change(
     idle: Service, demo: RunSpec
 ) -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.integration.vanilla import train_alone
+from tests.integration.vanilla import sha256_alone
 from tests.unit.formats.kit import export
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare.arms import BaselineFiles, job_of
@@ -116,7 +116,7 @@ def assert_equal(home: Home, spec: RunSpec) -> str:
 def test_a_sample_trains_to_the_same_bits_and_figures(name: str, samples: Path, stored: Home) -> None:
     spec = spec_of(samples, name)
     digest = assert_equal(stored, spec)
-    assert digest == train_alone(spec.model_dump(mode="json", exclude_none=True), name, samples).state_sha256
+    assert digest == sha256_alone(spec.model_dump(mode="json", exclude_none=True), name, samples)
 
 
 @pytest.mark.gpu

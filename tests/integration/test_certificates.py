@@ -3,28 +3,21 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.integration.cli_kit import unifiednn
 from tests.integration.product import Product, Template
-from tests.unit.formats import kit
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import IntakeFailed
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import GIB
-from unifiednn_core.engine.probes import FILENAME as PROBES
-from unifiednn_core.engine.probes import Probes
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob
@@ -167,55 +160,6 @@ def test_outputs_are_compared_bit_for_bit(trained: Product) -> None:
     assert lenet is not None and not lenet.holds
     assert {one.what: one.outcome for one in lenet.compared}["outputs"] == "equal"
     assert "gives other answers than the hybrid. The largest difference is" in lenet.findings[0]
-
-
-@pytest.mark.slow
-def test_load_py_of_a_download_names_the_class_of_a_picture_as_the_hybrid_does(home: Home, tmp_path: Path) -> None:
-    """Each picture in a process without UnifiedNN, from the terminal that trained it to the zip that was downloaded."""
-    names, pixels = ("circle", "cross", "square"), np.random.default_rng(0)
-    for which in ("train", "test"):
-        with zipfile.ZipFile(tmp_path / f"{which}.zip", "w") as file:
-            for place in range(12):
-                path = tmp_path / which / names[place * 5 % 3] / f"{place}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(pixels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
-                file.write(path, path.relative_to(tmp_path / which))
-    torch.save(kit.linear(192, 3), tmp_path / "net.pt")
-    hyperparameters = {"epochs": 1, "batch_size": 8, "learning_rate": 0.1}
-    net = {
-        "name": "net",
-        "model": "net.pt",
-        "train_data": "train.zip",
-        "test_data": "test.zip",
-        "scale": 1 / 255,
-        "mean": 0.5,
-        "std": 0.25,
-        "hyperparameters": hyperparameters,
-    }
-    (tmp_path / "spec.json").write_text(json.dumps({"device": "cpu", "threads": 1, "submodels": [net]}))
-    trained = json.loads(unifiednn(home, "train", str(tmp_path / "spec.json"), "--json").stdout)
-    certificate = trained["submodels"]["net"]["certificate"]
-    assert certificate["compared"][-1]["what"] == "answers" and "8 test samples (.png)" in str(certificate["compared"])
-    assert "class_names = ['circle', 'cross', 'square']" in certificate["snippet"], "the page shows it"
-    assert "0.00392156862745098 - 0.5) / 0.25" in certificate["snippet"] and "__main__" not in certificate["snippet"]
-    unifiednn(home, "download", trained["run_id"], "net", "--to", str(tmp_path))
-    zipfile.ZipFile(tmp_path / "net.zip").extractall(tmp_path / "net")
-    (tmp_path / "without" / "unifiednn_core").mkdir(parents=True)
-    (tmp_path / "without" / "unifiednn_core" / "__init__.py").write_text("raise ImportError")
-
-    def answered(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "without"), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "load.py", *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path / "net", env=environment, check=True, text=True, stdout=subprocess.PIPE
-        ).stdout
-
-    pictures = zipfile.ZipFile(tmp_path / "test.zip").namelist()[:8]
-    paths = [str(tmp_path / "test" / picture) for picture in pictures]
-    rows, [outputs] = json.loads(answered(*paths, "--json")), Probes.read(tmp_path / "net" / PROBES).outputs
-    assert [row["outputs"] for row in rows] == outputs.tolist()
-    assert [row["class"] for row in rows] == [names[number] for number in outputs.argmax(1)]
-    assert answered(paths[0]) == f"{paths[0]}: {rows[0]['class']}\n"
 
 
 @pytest.mark.slow

@@ -5,15 +5,12 @@ Where bubblewrap does not work, the fallback alone is tried.
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +19,7 @@ import pytest
 import torch
 
 from tests.integration import attempts
-from tests.integration.product import EPOCHS
-from tests.integration.product import Template as Waiting
-from tests.waiting import wait_until
-from unifiednn_core.base.errors import IllegalTransition
+from tests.integration.product import EPOCHS, Product
 from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
 from unifiednn_core.machine import bubblewrap
@@ -33,12 +27,10 @@ from unifiednn_core.machine.allocator import of_workers
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.machine.host import rollup
 from unifiednn_core.preflight.estimate import context_key
-from unifiednn_core.runtime import confinement, supervisor
+from unifiednn_core.runtime import confinement
 from unifiednn_core.scheduling import registry as policies
 from unifiednn_core.service.doctor import protections_of
-from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.spec.lifecycle import State
 
 RUN, OTHER = "r-1", "r-2"
 FORGO = """
@@ -203,73 +195,24 @@ def test_plug_ins_of_every_kind_are_shown() -> None:
     assert set(bubblewrap.PLUGINS) == {policies.ENTRY_POINTS, formats.ENTRY_POINTS}
 
 
-@dataclass
-class Confined:
-    """The short demo, trained by workers that start as the product starts them."""
-
-    service: Service
-    run_id: str
-
-    def worker(self) -> int:
-        """Process id of a worker that trains."""
-        wait_until(lambda: self.hybrid().worker_pid is not None and any(part.steps_done for part in self.parts()))
-        return self.hybrid().worker_pid or 0
-
-    def row(self) -> RunRow:
-        return self.service.store.runs.get(self.run_id)[0]
-
-    def hybrid(self) -> HybridRow:
-        return self.service.store.hybrids.get(self.run_id)[0]
-
-    def parts(self) -> list[SubModelRow]:
-        return self.service.store.runs.get(self.run_id)[1]
-
-    def end(self) -> State:
-        wait_until(lambda: State(self.row().state) in ENDED)
-        return State(self.row().state)
-
-
 @pytest.fixture
-def demo(template: Waiting, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Confined]:
-    require_sandbox(home)
-    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
-    shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
-    service = Service.open(home)
-    service.start_supervisor()
-    yield Confined(service, template.run_id)
-    with suppress(IllegalTransition):
-        service.runs.discard(template.run_id)
-    wait_until(lambda: State(service.store.runs.get(template.run_id)[0].state) in ENDED)
-    service.close()
+def demo(unforked: Product) -> Product:
+    require_sandbox(unforked.home)
+    unforked.start()
+    return unforked
 
 
 @pytest.mark.slow
 @pytest.mark.new_interpreters
-def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Confined, alone: Callable[..., str]) -> None:
-    worker = demo.worker()
+def test_a_confined_worker_that_is_killed_goes_on_with_the_same_bits(demo: Product, alone: Callable[..., str]) -> None:
+    worker = demo.training()
     for namespace in ("net", "user", "mnt", "ipc"):
         assert Path(f"/proc/{worker}/ns/{namespace}").readlink() != Path(f"/proc/self/ns/{namespace}").readlink()
     assert "NoNewPrivs:\t1" in Path(f"/proc/{worker}/status").read_text()
     assert rollup(worker) is not None  # its memory can be measured from outside
     os.kill(worker, signal.SIGKILL)
-    assert demo.end() is State.COMPLETED
-    assert demo.hybrid().recoveries == 1
-    assert {part.name: part.state_sha256 for part in demo.parts()} == {name: alone(name) for name in EPOCHS}
+    assert demo.finish().state is State.COMPLETED
+    assert demo.view.recoveries == 1
+    assert demo.hashes() == {name: alone(name) for name in EPOCHS}
     context = context_key("cpu", torch.__version__, of_workers())
     assert demo.service.store.measured.recall([context]), "one that starts cold tells what its context needs"
-
-
-@pytest.mark.long
-@pytest.mark.new_interpreters
-def test_a_confined_worker_pauses_resumes_terminates_and_stops(demo: Confined) -> None:
-    demo.worker()
-    demo.service.runs.pause(demo.run_id)
-    wait_until(lambda: State(demo.row().state) is State.PAUSED)
-    steps = sum(part.steps_done for part in demo.parts())
-    demo.service.runs.resume(demo.run_id)
-    wait_until(lambda: demo.hybrid().worker_pid is not None and sum(part.steps_done for part in demo.parts()) > steps)
-    os.kill(demo.worker(), signal.SIGTERM)
-    wait_until(lambda: demo.hybrid().recoveries == 1)
-    demo.worker()
-    demo.service.runs.stop(demo.run_id)
-    assert demo.end() is State.STOPPED

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.integration import vanilla_loop
 from unifiednn_core.data import conversion
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.data.split import split
@@ -21,6 +22,7 @@ from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats import registry
+from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.spec.run import SubModelSpec
 
 SAMPLES, CLASSES, SEED, SCALE, BATCH_SIZE, EPOCHS = 30, 3, 5, 1 / 255, 8, 2
@@ -87,49 +89,27 @@ def test_what_was_split_trains_as_a_plain_loop_does(name: str, tmp_path: Path) -
     for part, chosen in ((train, ~tested), (test, tested)):
         assert torch.equal(part.first.reshape(-1, 16), inputs[chosen].reshape(-1, 16).to(part.first.dtype))
         assert torch.equal(part.targets, targets[chosen])
-    expected = plain(inputs[~tested], targets[~tested], tmp_path)
-    state, losses = trained(train, test, tmp_path)
-    assert losses == expected[1]
-    assert all(torch.equal(value, state[key]) for key, value in expected[0].items())
-
-
-def network(folder: Path) -> Path:
-    torch.manual_seed(3)
-    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(0.2), nn.Linear(8, CLASSES)), folder / "m.pt")
-    return folder / "m.pt"
-
-
-def trained(train: Dataset, test: Dataset, folder: Path) -> tuple[dict[str, Tensor], list[float | None]]:
     hyper = {"epochs": EPOCHS, "batch_size": BATCH_SIZE, "optimizer": "adam", "learning_rate": 0.01, "seed": SEED}
     spec = SubModelSpec.model_validate(
         {"name": "one", "model": "m", "train_data": "d", "scale": SCALE, "hyperparameters": hyper}
     )
-    definition = registry.format_named("module").read(network(folder), None)
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Dropout(0.2), nn.Linear(8, CLASSES))
+    torch.save(network, tmp_path / "m.pt")
+    state, losses = trained(spec, train, test, tmp_path / "m.pt")
+    plain = vanilla_loop.train(network, spec.hyperparameters, (inputs[~tested].float() * SCALE, targets[~tested]))
+    assert losses == plain.losses and state_sha256(state) == state_sha256(network.state_dict())
+
+
+def trained(spec: SubModelSpec, train: Dataset, test: Dataset, model: Path) -> tuple[dict[str, Tensor], list[float]]:
+    definition = registry.format_named("module").read(model, None)
     data = ResidentData(CPU)
     held = [data.hold(key, lambda dataset=dataset: dataset) for key, dataset in (("train", train), ("test", test))]
     submodel = SubModel(spec, definition, seed=SEED, train=held[0], test=held[1], device=CPU)
     losses = []
-    for _ in range(EPOCHS):
+    while not submodel.finished:
         with submodel.world():
-            for _ in range(-(-train.samples // BATCH_SIZE)):
-                submodel.step()
-            losses.append(submodel.end_epoch().train_loss)
+            losses.append(submodel.step().loss.item())
+            if submodel.at_epoch_end:
+                submodel.end_epoch()
     return dict(submodel.module.state_dict()), losses
-
-
-def plain(inputs: Tensor, targets: Tensor, folder: Path) -> tuple[dict[str, Tensor], list[float]]:
-    module = torch.load(network(folder), weights_only=False).train()
-    optimizer, losses = torch.optim.Adam(module.parameters(), lr=0.01), []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        order = torch.Generator().manual_seed(SEED)
-        for _ in range(EPOCHS):
-            total = 0.0
-            for batch in torch.randperm(len(inputs), generator=order).split(BATCH_SIZE):
-                optimizer.zero_grad(set_to_none=True)
-                loss = nn.functional.cross_entropy(module(inputs[batch].to(torch.float32) * SCALE), targets[batch])
-                loss.backward()
-                optimizer.step()
-                total += loss.item() * len(batch)
-            losses.append(total / len(inputs))
-    return module.state_dict(), losses

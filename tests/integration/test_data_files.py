@@ -1,13 +1,9 @@
 """Data sets through the whole way into the library: conversion, preview, split, and a run on what came of it."""
 
-import io
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.unit.data import data_files as made
 from tests.waiting import wait_until
@@ -28,31 +24,6 @@ def table(rows: int = 30) -> bytes:
     return "\n".join(["a,b,label,c", *lines]).encode()
 
 
-def images() -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for at, name in enumerate(CLASSES):
-            png = io.BytesIO()
-            Image.fromarray(np.full((4, 4), 40 * at, np.uint8)).save(png, "PNG")
-            archive.writestr(f"{name}/1.png", png.getvalue())
-    return content.getvalue()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("filename", "form", "content"), [("t.csv", "csv", table()), ("i.zip", "images", images())])
-def test_what_cannot_be_mapped_is_kept_converted_under_its_own_name(
-    filename: str, form: str, content: bytes, service: Service, home: Home
-) -> None:
-    view = service.library.import_file(filename, [content], ("data",))
-    assert (view.filename, view.format, view.kind) == (filename, form, "data")
-    assert home.file(view.sha256).stat().st_size == view.size_bytes
-    assert view.preview is not None and view.preview.notes.class_names == CLASSES
-    dataset = read_dataset(home.file(view.sha256))
-    assert dataset.samples == view.facts["samples"]
-    assert not list(home.quarantine.iterdir())
-    assert service.library.import_file("again", [content], ("data",)).sha256 == view.sha256
-
-
 def test_one_file_with_a_training_and_a_test_part_becomes_two_data_sets(service: Service, home: Home) -> None:
     content = made.zipped(home.quarantine / "mnist", made.mnist()).read_bytes()
     (home.quarantine / "mnist").unlink()
@@ -65,20 +36,6 @@ def test_one_file_with_a_training_and_a_test_part_becomes_two_data_sets(service:
         assert view.preview is not None and view.preview.notes.part == part
         assert read_dataset(home.file(view.sha256)).samples == view.facts["samples"]
     assert not list(home.quarantine.iterdir())
-
-
-@pytest.mark.long
-def test_a_refused_file_leaves_nothing_behind(service: Service, home: Home) -> None:
-    before = {path for path in home.root.rglob("*") if path.is_file()}
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("../../out.png", b"x")
-    for filename, bad in (("t.csv", b"a,b\n1,2\nx,3\n"), ("i.zip", content.getvalue())):
-        with pytest.raises(BadInput):
-            service.library.import_file(filename, [bad], ("data",))
-    with pytest.raises(BadInput, match="model"):
-        service.library.import_file("t.csv", [table()], ("model",))
-    assert {path for path in home.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_split_table_trains(service: Service, home: Home, tmp_path: Path) -> None:

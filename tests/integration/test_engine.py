@@ -72,25 +72,6 @@ def test_orders_for_an_ended_sub_model_are_ignored() -> None:
     assert Session(THREE, FirstComeFirstServed(), on_report).run().hashes() == alone()
 
 
-def test_what_one_network_raises_ends_that_one_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    session = Session(THREE, RoundRobin(unit="steps", amount=1))
-    module = session.hybrid.submodel("second").module
-    calls = iter(range(100))
-
-    def break_at_third(*_: object) -> None:
-        if next(calls) == 2:
-            raise RuntimeError("shapes cannot be multiplied")
-
-    module.register_forward_pre_hook(break_at_third)
-    session.run()
-    assert session.ended["second"].event is Event.FAIL
-    assert session.ended["second"].cause == "RuntimeError: shapes cannot be multiplied"
-    assert session.ended["second"].state_dict is None
-    assert session.hashes()["first"] == alone()["first"]
-    assert session.hashes()["third"] == alone()["third"]
-    assert "Traceback" in capfd.readouterr().err
-
-
 def test_a_policy_that_names_an_unknown_sub_model_is_refused_and_training_goes_on() -> None:
     @dataclass(frozen=True)
     class Lost:

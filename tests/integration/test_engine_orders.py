@@ -197,27 +197,3 @@ def test_a_loss_that_is_not_finite_ends_its_sub_model_before_it_spoils_the_weigh
     assert kept[-1].step == 4
     again = Session([THREE[1]], FirstComeFirstServed(), restored={"second": kept[-1]}).run()
     assert again.hashes()["second"] == alone()["second"]
-
-
-def test_another_learning_rate_scales_what_is_computed_from_it() -> None:
-    spec = submodel_spec("x", epochs=4, lr_scheduler={"name": "step", "args": {"step_size": 1, "gamma": 0.5}})
-    first = Session([("mlp", spec)], FirstComeFirstServed(), checkpoint=CheckpointSpec(every_steps=5)).run()
-    kept = next(r.checkpoint for r in first.reports if isinstance(r, Captured))
-    smaller = submodel_spec(
-        "x", epochs=4, learning_rate=0.005, lr_scheduler={"name": "step", "args": {"step_size": 1, "gamma": 0.5}}
-    )
-    again = Session([("mlp", smaller)], FirstComeFirstServed(), restored={"x": kept}).run()
-    rates = [row.learning_rate for row in again.epochs("x")]
-    assert rates == pytest.approx([0.0025, 0.00125, 0.000625])
-
-
-def test_a_batch_in_parts_learns_nearly_the_same_and_always_the_same() -> None:
-    def trained(split: int) -> Session:
-        return Session([("lstm", submodel_spec("x", batch_split=split, epochs=1))], FirstComeFirstServed()).run()
-
-    whole, parts = trained(1), trained(3)
-    assert parts.hashes() == trained(3).hashes()
-    assert parts.hashes() != whole.hashes()
-    plain = Session([("plain", submodel_spec("x", epochs=1))], FirstComeFirstServed()).run()
-    split = Session([("plain", submodel_spec("x", epochs=1, batch_split=3))], FirstComeFirstServed()).run()
-    assert split.losses("x") == pytest.approx(plain.losses("x"), rel=1e-5)

@@ -7,7 +7,7 @@ inside an epoch, inside the warm-up and while patience is counted; and each is t
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,20 @@ import pytest
 import torch
 
 from tests.integration import vanilla_loop
-from tests.integration.kit import CPU
+from tests.integration.kit import CPU, Session
 from tests.integration.test_hyperparameters import ARGS, asked, data_for, network, pair
 from tests.integration.vanilla_loop import Trained
+from tests.unit.engine.start_kit import definition_of
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare import vanilla
 from unifiednn_core.compare.arms import BaselineFiles, job_of
 from unifiednn_core.compare.vanilla import ProgressWriter
 from unifiednn_core.engine import checkpoint_file
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Captured, Report, Stepped
-from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.events import Captured
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.choices import CLASSIFICATION, CRITERIA, LR_FORMULAS, LR_SCHEDULERS, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
@@ -116,23 +114,13 @@ def hybrid(
     asked_for: Mapping[str, Hyperparameters], restored: Mapping[str, Checkpoint], every_steps: int | None = None
 ) -> tuple[dict[str, Trained], list[Checkpoint]]:
     """Train all in one hybrid, one step at a time; what became of each, and every checkpoint."""
-    data, reports = ResidentData(CPU), list[Report]()
+    data = ResidentData(CPU)
     kept = {name: submodel(name, hyper, data) for name, hyper in asked_for.items()}
-    for name, checkpoint in restored.items():
-        kept[name].restore(checkpoint)
-
-    def take(report: Report) -> None:
-        reports.append(report)
-        if isinstance(report, Captured):
-            engine.checkpoint_written(report.checkpoint.submodel)
-
     period = None if every_steps is None else CheckpointSpec(every_steps=every_steps)
     policy = RoundRobin(unit="steps", amount=1)
-    engine = Engine(HybridModel(kept.values()), policy, device=CPU, report=take, checkpoint=period)
-    engine.run()
-    losses = {name: [r.loss.item() for r in reports if isinstance(r, Stepped) and r.submodel == name] for name in kept}
-    trained = {name: _trained(one, losses[name]) for name, one in kept.items()}
-    return trained, [report.checkpoint for report in reports if isinstance(report, Captured)]
+    session = Session((), policy, ready=kept.values(), restored=restored, checkpoint=period).run()
+    trained = {name: _trained(one, session.losses(name)) for name, one in kept.items()}
+    return trained, [report.checkpoint for report in session.of(Captured)]
 
 
 def _trained(one: SubModel | vanilla.PlainScript, losses: list[float]) -> Trained:
@@ -140,18 +128,13 @@ def _trained(one: SubModel | vanilla.PlainScript, losses: list[float]) -> Traine
     return Trained(one.module, one.optimizer, one.lr_scheduler, losses, averaged)
 
 
-def definition(hyper: Hyperparameters) -> Definition:
-    return Definition(
-        format="kit", path=Path("kit"), build=lambda: network(hyper.criterion), parameters=1, weights_bytes=4
-    )
-
-
 def submodel(name: str, hyper: Hyperparameters, data: ResidentData, *, fast: bool = False) -> SubModel:
     spec = SubModelSpec(name=name, model="m", train_data="d", hyperparameters=hyper)
     kind = CRITERIA[hyper.criterion].targets
     train = data.hold(f"train {kind}", lambda: data_for(hyper.criterion))
     test = data.hold(f"test {kind}", lambda: data_for(hyper.criterion, 20, seed=1))
-    return SubModel(spec, definition(hyper), seed=hyper.seed or 0, train=train, test=test, device=CPU, fast=fast)
+    definition = definition_of(partial(network, hyper.criterion))
+    return SubModel(spec, definition, seed=hyper.seed or 0, train=train, test=test, device=CPU, fast=fast)
 
 
 @pytest.fixture(scope="module")

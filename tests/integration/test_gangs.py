@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from tests.integration.kit import CPU, Session, dataset, definition, submodel_spec
 from unifiednn_core.engine import gang as gangs
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Captured, Ended, EpochDone, Ganged, Granted, Left, Released, Report, Stepped
-from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.orders import AnyOrder, Order
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
@@ -32,8 +30,8 @@ Posted = Mapping[int, AnyOrder]
 """Orders by the number of reported steps after which they are posted."""
 
 
-class Run:
-    """An engine over equal networks, with everything that it reported."""
+class Run(Session):
+    """An engine over equal networks, each with weights of its own."""
 
     def __init__(
         self,
@@ -46,8 +44,8 @@ class Run:
         size_bytes: Callable[[str], int | None] = lambda name: 1000,
         restored: Mapping[str, Checkpoint] | None = None,
     ):
-        data, self.reports, self._posted = ResidentData(CPU), list[Report](), dict(posted or {})
-        self.submodels = [
+        data, self._posted = ResidentData(CPU), dict(posted or {})
+        ready = [
             SubModel(
                 submodel_spec(name, **hyperparameters),
                 definition(network, seed=place),
@@ -58,36 +56,14 @@ class Run:
             )
             for place, (name, hyperparameters) in enumerate(asked.items())
         ]
-        for submodel in self.submodels if restored else ():
-            submodel.restore((restored or {})[submodel.name])
-        sizes = {name: size for name in asked if (size := size_bytes(name)) is not None}
-        self.engine = Engine(
-            HybridModel(self.submodels),
-            policy_named(*policy),
-            device=CPU,
-            fast=fast,
-            report=self._take,
-            memory=lambda: MemoryRoom(working_bytes=sizes),
-            checkpoint=CheckpointSpec(every_steps=20),
-        )
+        room = MemoryRoom(working_bytes={name: size for name in asked if (size := size_bytes(name)) is not None})
+        every = CheckpointSpec(every_steps=20)
+        how: dict[str, Any] = {"fast": fast, "memory": lambda: room, "checkpoint": every, "restored": restored}
+        super().__init__((), policy_named(*policy), Run._post, ready=ready, **how)
 
-    def run(self) -> "Run":
-        self.engine.run()
-        return self
-
-    def _take(self, report: Report) -> None:
-        self.reports.append(report)
-        if isinstance(report, Captured):
-            self.engine.checkpoint_written(report.checkpoint.submodel)
-        if isinstance(report, Stepped) and (order := self._posted.pop(len(self.of(Stepped)), None)) is not None:
+    def _post(self, report: Report) -> None:
+        if isinstance(report, Stepped) and (order := self._posted.pop(self.steps, None)) is not None:
             self.engine.post(order)
-
-    def of(self, kind: type) -> list[Any]:
-        return [report for report in self.reports if isinstance(report, kind)]
-
-    @property
-    def ended(self) -> dict[str, Ended]:
-        return {report.submodel: report for report in self.of(Ended)}
 
     def weights(self) -> dict[str, Any]:
         return {name: ended.state_dict for name, ended in self.ended.items()}
@@ -165,13 +141,6 @@ def test_a_member_that_is_paused_and_resumed_joins_again() -> None:
     assert_close(run.weights(), Run(fast=False).run().weights())
 
 
-def test_a_member_that_diverges_ends_alone() -> None:
-    asked = {**SWEEP, "wild": {"learning_rate": 1e30, "seed": 4, "epochs": EPOCHS}}
-    run = Run(asked).run()
-    assert run.ended["wild"].event is Event.FAIL and "loss" in str(run.ended["wild"].cause)
-    assert_close(run.weights(), Run(fast=False).run().weights())
-
-
 def test_a_gang_that_does_not_pay_parts_and_is_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gangs, "LEAST_GAIN", 1e9)
     run = Run().run()
@@ -180,13 +149,6 @@ def test_a_gang_that_does_not_pay_parts_and_is_not_formed_again(monkeypatch: pyt
     assert all(news.parted is not None and "times as fast" in news.parted for news in told)
     assert run.order_of_steps()[-STEPS // 2 :] == ["fast"] * (STEPS // 2)
     assert_close(run.weights(), Run(fast=False).run().weights())
-
-
-@pytest.mark.parametrize("network", ["lstm", "mlp"])
-def test_networks_without_a_batched_form_train_alone_with_the_same_bits(network: str) -> None:
-    run, alone = Run(network=network).run(), Run(network=network, fast=False).run()
-    for name in SWEEP:
-        assert all(torch.equal(run.weights()[name][key], alone.weights()[name][key]) for key in alone.weights()[name])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Each thing that hyper-parameters can ask for, tried by itself in the engine."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from tests.integration.kit import CPU, Session, dataset, submodel_spec
 from tests.integration.vanilla_loop import Trained
+from tests.unit.engine.start_kit import definition_of
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import Captured, Ended, EpochDone, Report, Stepped
-from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.events import Captured, Stepped
 from unifiednn_core.engine.optimizers import build_criterion
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.formats.base import Definition
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.spec.choices import CRITERIA
 from unifiednn_core.spec.lifecycle import Event
@@ -74,26 +72,14 @@ def data_for(criterion: str, samples: int = 37, seed: int = 0) -> Dataset:
 
 def train(
     hyper: Hyperparameters, train_data: Dataset, test_data: Dataset | None, checkpoint: CheckpointSpec | None = None
-) -> tuple[Trained, list[Report]]:
-    definition = Definition(
-        format="kit", path=Path("kit"), build=lambda: network(hyper.criterion), parameters=1, weights_bytes=4
-    )
+) -> tuple[Trained, Session]:
     data = ResidentData(CPU)
-    reports: list[Report] = []
     test = None if test_data is None else data.hold("test", lambda: test_data)
     spec = SubModelSpec(name="x", model="m", train_data="d", hyperparameters=hyper)
-    held = data.hold("train", lambda: train_data)
-    submodel = SubModel(spec, definition, seed=hyper.seed or 0, train=held, test=test, device=CPU)
-
-    def take(report: Report) -> None:
-        reports.append(report)
-        if isinstance(report, Captured):
-            engine.checkpoint_written("x")
-
-    engine = Engine(HybridModel([submodel]), FirstComeFirstServed(), device=CPU, report=take, checkpoint=checkpoint)
-    engine.run()
-    losses = [report.loss.item() for report in reports if isinstance(report, Stepped)]
-    return Trained(submodel.module, submodel.optimizer, submodel.lr_scheduler, losses), reports
+    held, definition = data.hold("train", lambda: train_data), definition_of(partial(network, hyper.criterion))
+    one = SubModel(spec, definition, seed=hyper.seed or 0, train=held, test=test, device=CPU)
+    session = Session((), FirstComeFirstServed(), ready=[one], checkpoint=checkpoint).run()
+    return Trained(one.module, one.optimizer, one.lr_scheduler, session.losses("x")), session
 
 
 def asked(**changes: Any) -> Hyperparameters:
@@ -103,66 +89,31 @@ def asked(**changes: Any) -> Hyperparameters:
     return Hyperparameters.model_validate({**given, **changes})
 
 
-def epochs_of(reports: Sequence[Report]) -> list[Any]:
-    return [report.figures for report in reports if isinstance(report, EpochDone)]
-
-
-def ended(reports: Sequence[Report]) -> Ended:
-    [one] = [report for report in reports if isinstance(report, Ended)]
-    return one
-
-
 def pair(data: Dataset) -> tuple[Tensor, Tensor]:
     return data.first, data.targets
-
-
-def test_the_names_of_torch_s_classes_train_alike() -> None:
-    data = data_for("cross_entropy")
-    short, _ = train(asked(optimizer="adamw"), data, None)
-    own, _ = train(asked(optimizer="AdamW", criterion="CrossEntropyLoss"), data, None)
-    assert short.bits() == own.bits()
-
-
-def test_batches_of_one_step_are_one_large_batch_in_parts() -> None:
-    data = data_for("cross_entropy")
-    steps = {"warm_up": {"steps": 3}, "gradient_clipping": {"norm": 0.1}, "drop_last": True}
-    many, _ = train(asked(batch_size=8, accumulation_steps=2, **steps), data, None)
-    large, _ = train(asked(batch_size=16, batch_split=2, **steps), data, None)
-    assert many.bits() == large.bits()
-    assert len(many.losses) == 4
 
 
 def test_checkpoints_lie_between_steps_and_hold_no_gradient() -> None:
     data = data_for("cross_entropy")
     every = CheckpointSpec(every_steps=1)
-    trained, reports = train(asked(accumulation_steps=2, epochs=1), data, None, every)
-    taken = [report.checkpoint for report in reports if isinstance(report, Captured)]
+    trained, session = train(asked(accumulation_steps=2, epochs=1), data, None, every)
+    taken = [report.checkpoint for report in session.of(Captured)]
     assert [(one.step, one.state["data"]["cursor"]) for one in taken] == [(1, 16), (2, 32)]
     assert all(parameter.grad is None for parameter in trained.module.parameters())
 
 
-@pytest.mark.parametrize(
-    ("clipping", "changes"), [({"norm": 0.01}, True), ({"value": 1e-4}, True), ({"norm": 1e6}, False)]
-)
-def test_gradients_are_clipped(clipping: dict[str, float], changes: bool) -> None:
-    data = data_for("cross_entropy")
-    plain, _ = train(asked(), data, None)
-    clipped, _ = train(asked(gradient_clipping=clipping), data, None)
-    assert (plain.losses[0] == clipped.losses[0], plain.losses != clipped.losses) == (True, changes)
-
-
 def test_a_warm_up_is_a_share_of_what_the_lr_scheduler_says() -> None:
     schedule = {"name": "step", "args": {"step_size": 1, "gamma": 0.5}}
-    _, reports = train(asked(epochs=4, warm_up={"steps": 15}, lr_scheduler=schedule), data_for("cross_entropy"), None)
-    assert [row.learning_rate for row in epochs_of(reports)] == [0.05 * (5 / 15), 0.025 * (10 / 15), 0.0125, 0.00625]
+    _, session = train(asked(epochs=4, warm_up={"steps": 15}, lr_scheduler=schedule), data_for("cross_entropy"), None)
+    assert [row.learning_rate for row in session.epochs("x")] == [0.05 * (5 / 15), 0.025 * (10 / 15), 0.0125, 0.00625]
 
 
 @pytest.mark.parametrize("with_test", [True, False])
 def test_a_plateau_is_seen_in_the_test_loss_or_without_it_in_that_of_the_training(with_test: bool) -> None:
     schedule = {"name": "ReduceLROnPlateau", "args": {"patience": 0, "factor": 0.5, "threshold": 0.9}}
     data, test = data_for("cross_entropy"), data_for("cross_entropy", 20, seed=1)
-    trained, reports = train(asked(epochs=3, lr_scheduler=schedule), data, test if with_test else None)
-    rows = epochs_of(reports)
+    trained, session = train(asked(epochs=3, lr_scheduler=schedule), data, test if with_test else None)
+    rows = session.epochs("x")
     assert trained.lr_scheduler is not None
     best = rows[0].test_loss if with_test else rows[0].train_loss
     assert trained.lr_scheduler.state_dict()["best"] == best
@@ -174,9 +125,9 @@ STOPPING = {"metric": "test_loss", "patience": 2, "min_delta": 100.0}
 
 def test_a_training_that_improves_no_more_is_complete_before_its_last_epoch() -> None:
     data, test = data_for("cross_entropy"), data_for("cross_entropy", 20, seed=1)
-    trained, reports = train(asked(epochs=9, early_stopping=STOPPING), data, test)
-    end = ended(reports)
-    assert (end.event, end.cause, len(epochs_of(reports))) == (Event.COMPLETE, None, 3)
+    trained, session = train(asked(epochs=9, early_stopping=STOPPING), data, test)
+    end = session.ended["x"]
+    assert (end.event, end.cause, len(session.epochs("x"))) == (Event.COMPLETE, None, 3)
     assert end.checkpoint is not None and end.checkpoint.epoch == 3
     assert trained.bits() == train(asked(epochs=3), data, test)[0].bits()
 
@@ -194,15 +145,6 @@ def test_one_that_has_stopped_is_complete_at_once_where_it_goes_on_from_its_last
     assert [row.epoch for row in anew.epochs("a")] == [4, 5, 6], "another metric is judged from its first epoch on"
 
 
-def test_patience_is_counted_over_the_end_of_an_attempt() -> None:
-    networks = [("mlp", submodel_spec("a", epochs=9, early_stopping=STOPPING))]
-    whole = Session(networks, FirstComeFirstServed()).run()
-    half = Session(networks, FirstComeFirstServed(), checkpoint=CheckpointSpec(every_steps=8)).run().reports
-    early = next(report.checkpoint for report in half if isinstance(report, Captured))
-    rest = Session(networks, FirstComeFirstServed(), restored={"a": early}).run()
-    assert (early.step, rest.steps, rest.hashes()) == (8, whole.steps - 8, whole.hashes())
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_answers_that_are_to_be_ignored_count_neither_in_accuracy_nor_in_loss(given: bool) -> None:
     """Also with torch's default of -100; batches of 8 have 8 or fewer answers that count."""
@@ -210,13 +152,13 @@ def test_answers_that_are_to_be_ignored_count_neither_in_accuracy_nor_in_loss(gi
     hidden = Dataset.of(inputs=data.first, targets=torch.where(torch.arange(37) % 3 < 2, data.targets, label))
     args = {"criterion_args": {"ignore_index": label}} if given else {}
     hyper = asked(**args, batch_size=8, epochs=1, learning_rate=1e-9)
-    trained, reports = train(hyper, hidden, hidden)
-    [row] = epochs_of(reports)
+    trained, session = train(hyper, hidden, hidden)
+    [row] = session.epochs("x")
     counts = hidden.targets != label
     outputs, targets = trained.module.eval()(data.first[counts]), data.targets[counts]
     assert row.test_accuracy == row.train_accuracy == (outputs.argmax(1) == targets).sum().item() / len(targets)
     assert row.test_loss == pytest.approx(nn.functional.cross_entropy(outputs, targets).item(), rel=1e-6)
-    assert sum(report.labels for report in reports if isinstance(report, Stepped)) == len(targets) == 25
+    assert sum(report.labels for report in session.of(Stepped)) == len(targets) == 25
 
 
 def test_outputs_that_are_no_probabilities_fail_before_a_gpu_ends_the_process() -> None:

@@ -14,12 +14,6 @@ from unifiednn_core.spec.run import PolicySpec, RunSpec
 
 Alone = Callable[..., str]
 TWO_STEPS = {"name": "round_robin", "unit": "steps", "amount": 2}
-# test_cli_runs.py gives the same orders to a worker that lives on.
-KILLED = pytest.mark.parametrize(
-    "killed",
-    [pytest.param(False, marks=pytest.mark.long), True],
-    ids=["", "worker killed before it heard of it"],
-)
 
 
 def assert_completed(product: Product, alone: Alone, **epochs: int) -> None:
@@ -72,27 +66,27 @@ def test_one_is_paused_inside_an_epoch_and_the_others_do_not_notice(product: Pro
     assert_once(product, "pause for transformer", "resume for transformer")
 
 
-@KILLED
-def test_a_pause_outlives_the_worker(product: Product, alone: Alone, killed: bool) -> None:
-    """One that was killed before it heard of the pause, or after it had obeyed."""
+@pytest.mark.parametrize(
+    "obeyed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["worker killed before it heard of it", "after"]
+)
+def test_a_pause_outlives_the_worker(product: Product, alone: Alone, obeyed: bool) -> None:
     product.options(policy=TWO_STEPS)
     product.start_and_hold("transformer", 7)
     product.service.runs.pause(product.run_id, "transformer")
-    if killed:
-        product.until(
-            lambda: product.checkpoints("transformer"), "the checkpoint of step 5, which another thread writes"
-        )
-        product.signal_worker()
-    product.go_on()
-    if not killed:
+    if obeyed:
+        product.go_on()
         product.until(lambda: product.state("transformer") is State.PAUSED, "the pause")
         product.signal_worker()
+    else:
+        product.until(lambda: product.checkpoints("transformer"), "the checkpoint of step 5, written by another thread")
+        product.signal_worker()
+        product.go_on()
     product.until(lambda: {product.state("lenet"), product.state("resnet")} == {State.COMPLETED}, "the others")
     assert product.state("transformer") is State.PAUSED
     assert product.row("transformer").attempt == 2
     kept = checkpoint_file.read(product.checkpoints("transformer")[-1]).step
     assert (product.row("transformer").steps_done, product.row("transformer").checkpoint_step) == (kept, kept)
-    assert kept <= 6 if killed else kept == 7
+    assert kept == 7 if obeyed else kept <= 6
     product.service.runs.resume(product.run_id, "transformer")
     assert_completed(product, alone)
     assert_once(product, "pause for transformer", "resume for transformer")
@@ -123,13 +117,11 @@ def test_a_checkpoint_is_written_when_somebody_asks_for_it(product: Product, alo
     assert_once(product, "save for resnet" if whom else "save")
 
 
-@KILLED
-def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone, killed: bool) -> None:
+def test_what_is_discarded_leaves_nothing(product: Product, alone: Alone) -> None:
     product.start_and_hold("transformer", 12)
     product.until(lambda: product.checkpoints("transformer"), "a checkpoint")
     product.service.runs.discard(product.run_id, "transformer")
-    if killed:
-        product.signal_worker()
+    product.signal_worker()
     product.go_on()
     assert product.finish().state is State.COMPLETED
     assert product.state("transformer") is State.STOPPED
@@ -156,59 +148,6 @@ def test_a_discarded_run_leaves_no_models(product: Product) -> None:
 
 
 @pytest.mark.slow
-def test_a_priority_takes_effect_at_once(product: Product, alone: Alone) -> None:
-    product.options(policy={"name": "priority"})
-    product.service.runs.set_priority(product.run_id, "transformer", 0)
-    product.start_and_hold("transformer", 3)
-    product.service.runs.set_priority(product.run_id, "resnet", -1)
-    product.go_on()
-    assert_completed(product, alone)
-    assert ends(product) == ["resnet", "transformer", "lenet"]
-    assert product.row("resnet").priority == -1
-    assert_once(product, "priority 0 for transformer", "priority -1 for resnet")
-
-
-@pytest.mark.slow
-def test_an_order_takes_effect_at_once(product: Product, alone: Alone) -> None:
-    product.options(policy={"name": "fcfs"})
-    product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])
-    product.start_and_hold("transformer", 3)
-    product.service.runs.reorder(product.run_id, ["resnet", "transformer", "lenet"])
-    product.go_on()
-    assert_completed(product, alone)
-    assert ends(product) == ["resnet", "transformer", "lenet"]
-    assert [part.name for part in product.view.submodels] == ["resnet", "transformer", "lenet"]
-    assert_once(product, "order transformer, lenet, resnet", "order resnet, transformer, lenet")
-
-
-@pytest.mark.slow
-def test_a_policy_takes_effect_at_once(product: Product, alone: Alone) -> None:
-    product.options(policy={"name": "fcfs"})
-    product.service.runs.reorder(product.run_id, ["transformer", "resnet", "lenet"])
-    product.start_and_hold("transformer", 3)
-    product.service.runs.set_policy(product.run_id, PolicySpec(name="priority"))
-    product.go_on()
-    assert_completed(product, alone)
-    assert ends(product)[0] == "lenet"  # the one of the lowest value
-    assert product.view.policy == "priority"
-    assert_once(product, "order transformer, resnet, lenet", "policy priority")
-
-
-@pytest.mark.slow
-def test_other_epochs_are_those_of_a_run_of_so_many(product: Product, alone: Alone) -> None:
-    product.options(policy=TWO_STEPS)
-    product.start_and_hold("lenet", 3)
-    product.service.runs.set_epochs(product.run_id, "lenet", 5)
-    product.service.runs.set_epochs(product.run_id, "resnet", 1)
-    product.go_on()
-    assert_completed(product, alone, lenet=5, resnet=1)
-    assert (product.row("lenet").steps_done, product.row("resnet").steps_done) == (5 * 23, 12)
-    assert_once(product, "epochs 5 for lenet", "epochs 1 for resnet")
-    with pytest.raises(BadInput, match="total_steps"):
-        product.service.runs.set_epochs(product.run_id, "transformer", 3)
-
-
-@pytest.mark.slow
 def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product: Product, alone: Alone) -> None:
     product.options(policy={"name": "fcfs"})
     product.service.runs.reorder(product.run_id, ["transformer", "lenet", "resnet"])
@@ -218,6 +157,8 @@ def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product:
     product.service.runs.reorder(product.run_id, ["lenet", "resnet", "transformer"])
     product.service.runs.set_priority(product.run_id, "resnet", -1)
     assert len(product.view.waiting_commands) == 4
+    with pytest.raises(BadInput, match="total_steps"):
+        product.service.runs.set_epochs(product.run_id, "transformer", 3)
     product.signal_worker()
     product.go_on()
     assert_completed(product, alone, lenet=4)
@@ -233,8 +174,7 @@ def test_edits_outlive_a_worker_that_was_killed_before_it_heard_of_them(product:
     )
 
 
-@KILLED
-def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> None:
+def test_a_network_joins_a_run(product: Product, alone: Alone) -> None:
     """Its bits are those of its training alone, and nobody else's change."""
     changed: Mapping[str, Any] = {"seed": 70, "epochs": 2}
     spec = RunSpec.model_validate(product.service.store.runs.get(product.run_id)[0].spec)
@@ -243,8 +183,7 @@ def test_a_network_joins_a_run(product: Product, alone: Alone, killed: bool) -> 
     product.start_and_hold("resnet", 7)
     product.service.runs.add_submodel(product.run_id, joining)
     assert product.state("late") is State.QUEUED
-    if killed:
-        product.signal_worker()
+    product.signal_worker()
     product.go_on()
     assert_completed(product, alone)
     assert product.row("late").state_sha256 == alone("lenet", **changed)

@@ -1,59 +1,20 @@
 """What real processes take, as it is sampled, recorded and shown."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 
-import psutil
-import pytest
 import torch
 
 from tests.integration.product import EPOCHS, Product
 from unifiednn_core.machine.allocator import GLIBC, of_this_process
 from unifiednn_core.machine.breakdown import sum_of
-from unifiednn_core.machine.host import PROCESS_PSS, process_memory
+from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.views.memory import MemoryBreakdown
 
 MIB = 2**20
 STOPPED_S = 2.5
-TORCH = """
-import sys, torch
-held = torch.ones({size})
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def torch_processes() -> Iterator[list[int]]:
-    """Two processes with torch loaded, which share its libraries, and 40 and 80 MiB of their own."""
-    pipe, started = subprocess.PIPE, []
-    for size in (10 * MIB, 20 * MIB):
-        command = [sys.executable, "-c", TORCH.format(size=size)]
-        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, env=dict(os.environ, OMP_NUM_THREADS="1")))
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-    yield [process.pid for process in started]
-    for process in started:
-        process.communicate()
-
-
-@pytest.mark.slow
-def test_the_sum_over_torch_processes_is_what_the_system_says(torch_processes: list[int]) -> None:
-    told_before = sum(psutil.Process(pid).memory_full_info().pss for pid in torch_processes)
-    samples = [process_memory(pid) for pid in torch_processes]
-    told_after = sum(psutil.Process(pid).memory_full_info().pss for pid in torch_processes)
-    size_bytes = sum(sample.size_bytes for sample in samples)
-    assert {sample.source for sample in samples} == {PROCESS_PSS}
-    assert 0.97 * min(told_before, told_after) <= size_bytes <= 1.03 * max(told_before, told_after)
-    resident = sum(psutil.Process(pid).memory_info().rss for pid in torch_processes)
-    assert size_bytes < resident, "what both share counts once"
 
 
 def assert_whole(strata: MemoryBreakdown) -> None:

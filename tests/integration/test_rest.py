@@ -258,29 +258,6 @@ def test_a_person_is_given_and_loses_a_role(web: WebServer) -> None:
     assert ask(web, ADMIN, "PATCH", path, {"role": "king"})[0] == 422
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
-    """A server for one user of this machine."""
-    server = WebServer(Home(tmp_path_factory.mktemp("local") / "home").create())
-    server.start()
-    yield server
-    server.kill()
-
-
-def spec_of(web: WebServer) -> dict[str, Any]:
-    """A spec of the demo's network whose files are in the library."""
-    service = Service.open(web.home)
-    demo = service.library.prepare_samples().to_json()
-    found = json.loads(demo)
-    part = found["submodels"][0]
-    for entry in ("model", "train_data"):
-        with open(part[entry], "rb") as file:  # noqa: PTH123
-            part[entry] = f"sha256:{service.library.import_file(part[entry].rpartition('/')[2], [file.read()]).sha256}"
-    part.pop("test_data", None)
-    service.close()
-    return {"name": "by http", "submodels": [part]}
-
-
 def test_a_request_with_a_key_is_carried_out_once(tmp_path: Path) -> None:
     made = world(Home(tmp_path / "home").create(), RealClock())  # type: ignore[arg-type]
     done: list[str] = []
@@ -309,28 +286,6 @@ def test_a_request_with_a_key_is_carried_out_once(tmp_path: Path) -> None:
     assert answer("night-2", "b") == (201, "r-2"), "a refused request does not use up its key"
     assert [answer(key, "c")[0] for key in ("", "k" * 201)] == [422, 422]
     made.service.close()
-
-
-@pytest.mark.long  # the check of a spec takes seconds
-def test_a_run_is_submitted_once_for_each_key(local: WebServer) -> None:
-    spec = spec_of(local)
-
-    def submit(key: str, given: dict[str, Any]) -> tuple[int, Any]:
-        sent = json.dumps({"spec": given}).encode()
-        status, headers, content = local.ask("POST", f"{ROOT}/runs", sent, Idempotency_Key=key, **JSON)
-        if status == 201:
-            assert headers["Location"] == f"{ROOT}/runs/{json.loads(content)['run_id']}"
-        return status, json.loads(content)
-
-    with ThreadPoolExecutor(3) as several:
-        answers = list(several.map(lambda _: submit("night-1", spec), range(3)))
-    assert {status for status, _ in answers} <= {201, 409}
-    again = submit("night-1", spec)
-    assert again in answers and again[0] == 201 and again[1]["line"][0]["place"] == 1
-    assert submit("night-1", {**spec, "name": "other"})[0] == 422
-    assert submit("night-2", {"submodels": []})[0] == 422
-    assert submit("night-2", spec)[0] == 201, "a refused request does not use up its key"
-    assert len(json.loads(local.ask("GET", f"{ROOT}/runs")[2])) == 2
 
 
 def test_the_pages_of_the_routes_are_served_to_everybody(web: WebServer) -> None:

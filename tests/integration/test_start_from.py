@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.integration.product import EPOCHS, Product, Template
-from tests.integration.vanilla import train_alone
+from tests.integration.vanilla import sha256_alone
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine import checkpoint_file
@@ -68,7 +68,7 @@ def test_trainings_begin_at_a_checkpoint_and_at_weights(
     save_file(weights, tmp_path / "begun.safetensors")  # the same network, as a model file of its own
     plain = resnet(product, "plain", {}, seed=80) | {"model": str(tmp_path / "begun.safetensors")}
     plain |= {f"{which}_data": str(template.spec_path.parent / f"few_{which}.pt") for which in ("train", "test")}
-    expected = train_alone({"submodels": [plain]}, "plain", tmp_path).state_sha256
+    expected = sha256_alone({"submodels": [plain]}, "plain", tmp_path)
     assert (hashes["anew"], hashes["elsewhere"]) == (expected, expected)
 
 

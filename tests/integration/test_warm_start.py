@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,70 +10,30 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.integration.product import EPOCHS
-from tests.integration.product import Template as Waiting
+from tests.integration.product import EPOCHS, Product
 from tests.waiting import wait_until
-from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks
 from unifiednn_core.machine.forks import Template
-from unifiednn_core.runtime import confinement, launchers, supervisor
+from unifiednn_core.runtime import confinement, launchers
 from unifiednn_core.runtime.launchers import LocalLauncher, training_environment
-from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
+from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.store.schema import HYBRID
 
 pytestmark = pytest.mark.new_interpreters
 ECHO = "tests.integration.fork_facts:echo"
 TOLD = "tests.integration.fork_facts:tell"
 
 
-@dataclass
-class Product:
-    """The short demo as the product trains it."""
-
-    service: Service
-    run_id: str
-
-    def row(self) -> RunRow:
-        return self.service.store.runs.get(self.run_id)[0]
-
-    def hybrid(self) -> HybridRow:
-        return self.service.store.hybrids.get(self.run_id)[0]
-
-    def parts(self) -> list[SubModelRow]:
-        return self.service.store.runs.get(self.run_id)[1]
-
-    def worker(self) -> int:
-        """Process id of a worker that trains."""
-        wait_until(lambda: self.hybrid().worker_pid is not None and any(part.steps_done for part in self.parts()))
-        return self.hybrid().worker_pid or 0
-
-    def end(self) -> State:
-        wait_until(lambda: State(self.row().state) in ENDED)
-        return State(self.row().state)
-
-    def hashes(self) -> dict[str, str | None]:
-        return {part.name: part.state_sha256 for part in self.parts()}
-
-
 @pytest.fixture
-def product(template: Waiting, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Product]:
-    monkeypatch.setattr(supervisor, "TICK_S", 0.1)
-    shutil.copytree(template.home.root, home.root, dirs_exist_ok=True)
-    service = Service.open(home)
-    yield Product(service, template.run_id)
-    with suppress(IllegalTransition):
-        service.runs.discard(template.run_id)
-    wait_until(lambda: State(service.store.runs.get(template.run_id)[0].state) in ENDED)
-    service.close()
+def product(unforked: Product) -> Iterator[Product]:
+    yield unforked
     confinement._tried.cache_clear()
 
 
@@ -82,8 +41,8 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
     product: Product, warm: Template, alone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "do not tell")
-    product.service.start_supervisor()
-    worker = psutil.Process(product.worker())
+    product.start()
+    worker = psutil.Process(product.training())
     assert worker.ppid() == warm.pid
     assert worker.name() == "unifiednn"
     shown = " ".join(worker.cmdline())
@@ -97,8 +56,8 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
     assert "NoNewPrivs:\t1" in Path(f"/proc/{worker.pid}/status").read_text()
     assert not any("nvidia" in str(handle.readlink()) for handle in Path(f"/proc/{warm.pid}/fd").iterdir())
     worker.terminate()
-    assert product.end() is State.COMPLETED
-    assert product.hybrid().recoveries == 1
+    assert product.finish().state is State.COMPLETED
+    assert product.view.recoveries == 1
     facts = product.service.runs.document(product.run_id)
     assert facts["start"] == "warm" and facts["start_s"] > 0
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
@@ -109,15 +68,15 @@ def test_a_forked_worker_trains_the_same_bits_and_is_what_a_worker_is(
 def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
     product: Product, warm: Template, alone: Any
 ) -> None:
-    product.service.start_supervisor()
-    worker, killed = product.worker(), warm.pid
+    product.start()
+    worker, killed = product.training(), warm.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: warm.pid is None)
     assert psutil.Process(worker).is_running()
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: product.hybrid().recoveries == 1)
-    assert product.end() is State.COMPLETED
+    product.until(lambda: product.view.recoveries == 1, "the recovery")
+    assert product.finish().state is State.COMPLETED
     assert product.hashes() == {name: alone(name) for name in EPOCHS}
     wait_until(warm.ready)  # a new one has come
     assert warm.pid not in (None, killed)
@@ -126,10 +85,10 @@ def test_a_killed_forked_worker_is_seen_and_a_killed_template_leaves_it_alone(
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")
 def test_a_forked_worker_trains_on_a_gpu_that_the_template_never_touched(product: Product, warm: Template) -> None:
-    run = product.row()
-    product.service.store.runs.update(run.id, device="cuda:0", spec={**run.spec, "device": "cuda:0"})
-    product.service.start_supervisor()
-    assert product.end() is State.COMPLETED
+    product.options(device="cuda:0")
+    product.service.store.runs.update(product.run_id, device="cuda:0")
+    product.start()
+    assert product.finish().state is State.COMPLETED
     assert product.service.runs.document(product.run_id)["start"] == "warm"
     assert not any("nvidia" in str(handle.readlink()) for handle in Path(f"/proc/{warm.pid}/fd").iterdir())
 

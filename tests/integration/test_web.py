@@ -317,16 +317,6 @@ def test_50_megabytes_up_and_down_need_no_memory(web, trained, tmp_path):
     assert up_and_down(web, path) < 10 * MIB
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_two_gigabytes_up_and_down_need_no_memory(web, trained, tmp_path):
-    path = tmp_path / "large.safetensors"
-    save_file(data_of(2_080_000), path)
-    assert path.stat().st_size > 2 * 10**9
-    assert up_and_down(web, path) < GROWTH_BYTES
-    path.unlink()
-
-
 def test_a_server_that_may_open_no_more_files_says_so(web: WebServer) -> None:
     assert web.process is not None
     pid, connection = web.process.pid, web.connection()

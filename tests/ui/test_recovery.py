@@ -98,10 +98,3 @@ def test_one_that_a_person_discarded_says_so_without_alarm(open_page, service):
     app = open_page("run", run="r-live")
     assert "A person discarded it; nothing of it was kept." in text_of(app)
     assert "u-notice" not in html_of(app)
-
-
-def test_causes_cannot_become_markup(open_page, service):
-    evil = "<img src=x onerror=alert(1)>"
-    first, *others = quarantined().submodels
-    service.listed[:] = [replace(quarantined(), submodels=(replace(first, cause=evil, remedy=evil), *others))]
-    assert "<img" not in html_of(open_page("run", run="r-quarantine"))
