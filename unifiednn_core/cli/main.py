@@ -29,7 +29,6 @@ from unifiednn_core.cli import (
     hosts,
     place,
     queue,
-    ray_command,
     retention,
     runs,
     simulate,
@@ -138,7 +137,6 @@ app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_policies)
 app.command("place")(place.place)
 app.command("agent")(agent.agent)
-app.command("ray")(ray_command.ray)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")

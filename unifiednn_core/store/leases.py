@@ -1,8 +1,7 @@
 """When the host of a worker counts as dead, and when a worker has to stop by itself before that. Pure.
 
 All moments are of the database's clock, except a worker's own: it counts by its monotonic clock, from before its last
-successful heartbeat. So it takes its last step at least `LOST_S - STOPS_S` before another host may declare it lost, and
-not after the watch of a Ray cluster may, which hears of dead nodes (`STOPS_S`).
+successful heartbeat. So it takes its last step at least `LOST_S - STOPS_S` before another host may declare it lost.
 """
 
 from typing import Final

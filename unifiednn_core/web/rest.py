@@ -32,7 +32,6 @@ TABLE: tuple[Action, ...] = (*RUNS, *SERVER)
 TERMINAL_ALONE = {
     "app": "It starts the server.",
     "agent": "It offers the devices of the machine where you are.",
-    "ray": "It watches a Ray cluster from one of its nodes.",
     "pack": "It runs your own code on your own machine.",
     "place": 'Over HTTP, the check of a spec with "placement" answers with the plan.',
     "verify": "It compares a file of the machine where you are with the certificate in it.",
