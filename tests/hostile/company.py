@@ -163,8 +163,8 @@ def left_by(one: SubModel, session: Session, definition: Definition, folder: Pat
         "figures": [asdict(row) for row in session.epochs(one.name)],
     }
     if definition.format != "kit":
-        own = folder / one.name
-        own.mkdir()
+        own = folder / "left" / one.name
+        own.mkdir(parents=True)
         separate(one.name, definition, ended.state_dict or {}, spec={}, figures=session.epochs(one.name), folder=own)
         with zipfile.ZipFile(own / f"{one.name}.zip") as archive:
             found["files"] = {name: archive.read(name) for name in archive.namelist()}

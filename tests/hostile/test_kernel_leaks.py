@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.hostile.test_shared_data import Outcome, trained
-from tests.integration.kit import dataset, definition, submodel_spec
+from tests.hostile.test_shared_data import trained
+from tests.integration.kit import Session, dataset, definition, submodel_spec
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats import guard, operators
@@ -176,7 +176,7 @@ def no_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Outcome:
+def alone() -> Session:
     return trained({"victim": definition("cnn")})
 
 
@@ -193,14 +193,14 @@ def test_the_check_before_the_start_refuses_it_in_words(name: str, forged: dict[
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_in_a_worker_it_ends_that_sub_model_alone_with_the_same_words(
-    name: str, forged: dict[str, Definition], alone: Outcome, capfd: pytest.CaptureFixture[str]
+    name: str, forged: dict[str, Definition], alone: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
     outcome = trained({"attacker": forged[name], "victim": definition("cnn")})
     ended = outcome.ended["attacker"]
     assert (ended.event, ended.checkpoint) == (Event.FAIL, None)
     assert ATTACKS[name].words in (ended.cause or "")
     assert "OPERATORS.md" in (ended.remedy or "")
-    assert outcome.hash_of("victim") == alone.hash_of("victim")
+    assert outcome.hashes()["victim"] == alone.hashes()["victim"]
     assert outcome.losses("victim") == alone.losses("victim")
     capfd.readouterr()
 

@@ -1,7 +1,6 @@
 """Networks that write into their input, beside an innocent one on the same data: nobody's data or bits change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.integration.kit import CPU, dataset, definition, submodel_spec
+from tests.integration.kit import CPU, Session, dataset, definition, submodel_spec
 from tests.integration.vanilla_loop import train as train_by_plain_loop
 from tests.unit.compare.kit import MEANING, job_in
 from tests.unit.formats.kit import export
@@ -17,11 +16,8 @@ from unifiednn_core.compare import vanilla
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import notebook
-from unifiednn_core.engine.engine import Engine
-from unifiednn_core.engine.events import DataChanged, Ended, EpochDone, Report, Stepped
-from unifiednn_core.engine.hybrid import HybridModel
+from unifiednn_core.engine.events import DataChanged, EpochDone, Report
 from unifiednn_core.engine.orders import Order
-from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats import registry
@@ -93,33 +89,10 @@ def attackers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Definiti
 ATTACKERS = ("relu.pt2", "relu.pt", "zero.pt2", "strided.pt2")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    reports: list[Report]
-    resident: ResidentData
-
-    def losses(self, name: str) -> list[str]:
-        return [r.loss.item().hex() for r in self.reports if isinstance(r, Stepped) and r.submodel == name]
-
-    def figures(self, name: str) -> list[EpochFigures]:
-        return [r.figures for r in self.reports if isinstance(r, EpochDone) and r.submodel == name]
-
-    @property
-    def ended(self) -> dict[str, Ended]:
-        return {r.submodel: r for r in self.reports if isinstance(r, Ended)}
-
-    @property
-    def changed(self) -> list[DataChanged]:
-        return [r for r in self.reports if isinstance(r, DataChanged)]
-
-    def hash_of(self, name: str) -> str:
-        return state_sha256(self.ended[name].state_dict or {})
-
-
-def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order]) -> Outcome:
+def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order]) -> Session:
     """Train these on one data set, which is also what they are tested on, in turns of an epoch."""
-    resident, reports = ResidentData(CPU), list[Report]()
-    hybrid = HybridModel(
+    resident = ResidentData(CPU)
+    ready = [
         SubModel(
             submodel_spec(name.partition(".")[0], epochs=2),
             network,
@@ -131,25 +104,24 @@ def trained(networks: Mapping[str, Definition], *orders: tuple[str, int, Order])
             device=CPU,
         )
         for name, network in networks.items()
-    )
-    engine = Engine(hybrid, RoundRobin(), device=CPU, report=lambda report: take(report))
+    ]
 
-    def take(report: Report) -> None:
-        reports.append(report)
+    def post(session: Session, report: Report) -> None:
         for name, epoch, order in orders:
             if isinstance(report, EpochDone) and (report.submodel, report.figures.epoch) == (name, epoch):
-                engine.post(order)
+                session.engine.post(order)
 
-    engine.run()
-    return Outcome(reports, resident)
+    session = Session((), RoundRobin(), post, ready=ready).run()
+    session.data = resident
+    return session
 
 
 @pytest.fixture(scope="module")
-def alone() -> Outcome:
+def alone() -> Session:
     outcome = trained({"victim": definition("cnn")})
     hyper = submodel_spec("victim", epochs=2).hyperparameters
     plain = train_by_plain_loop(definition("cnn").build(), hyper, (DATA.first, DATA.targets))
-    assert outcome.hash_of("victim") == state_sha256(plain.module.state_dict())
+    assert outcome.hashes()["victim"] == state_sha256(plain.module.state_dict())
     return outcome
 
 
@@ -168,25 +140,28 @@ def views(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("attacker", ATTACKERS)
 def test_a_neighbour_that_writes_into_its_input_changes_nothing(
-    attacker: str, attackers: Mapping[str, Definition], alone: Outcome
+    attacker: str, attackers: Mapping[str, Definition], alone: Session
 ) -> None:
     outcome = trained({attacker: attackers[attacker], "victim": definition("cnn")})
-    assert outcome.hash_of("victim") == alone.hash_of("victim")
-    assert outcome.figures("victim") == alone.figures("victim")
+    assert outcome.hashes()["victim"] == alone.hashes()["victim"]
+    assert outcome.epochs("victim") == alone.epochs("victim")
     assert outcome.losses("victim") == alone.losses("victim")
-    assert outcome.changed == []
+    assert outcome.of(DataChanged) == []
     assert {ended.event for ended in outcome.ended.values()} == {Event.COMPLETE}
-    assert outcome.resident.sets == {}, "the last lease has verified it"
+    assert outcome.data.sets == {}, "the last lease has verified it"
 
 
 @pytest.mark.usefixtures("views")
 @pytest.mark.parametrize("attacker", ATTACKERS)
 def test_without_the_copies_the_victim_suffers_and_everybody_hears_of_it(
-    attacker: str, attackers: Mapping[str, Definition], alone: Outcome, capfd: pytest.CaptureFixture[str]
+    attacker: str, attackers: Mapping[str, Definition], alone: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
     outcome, name = trained({attacker: attackers[attacker], "victim": definition("cnn")}), attacker.partition(".")[0]
     assert outcome.losses("victim") != alone.losses("victim")
-    assert [(r.submodel, r.data) for r in outcome.changed] == [(name, f"{attacker} test"), ("victim", "victim test")]
+    assert [(r.submodel, r.data) for r in outcome.of(DataChanged)] == [
+        (name, f"{attacker} test"),
+        ("victim", "victim test"),
+    ]
     assert outcome.ended[name].event is Event.COMPLETE, "it had ended before; its owner gets the report"
     victim = outcome.ended["victim"]
     assert (victim.event, victim.checkpoint) == (Event.FAIL, None)
@@ -203,11 +178,11 @@ def test_damage_is_found_on_demand_and_ends_all_that_still_train_on_it(
     """The orders come while the attacker holds the device, after its first evaluation."""
     networks = {"zero.pt2": attackers["zero.pt2"], "victim": definition("cnn"), "other": definition("plain")}
     outcome = trained(networks, ("zero", 1, order))
-    assert {r.submodel for r in outcome.changed} == {"zero", "victim", "other"}
+    assert {r.submodel for r in outcome.of(DataChanged)} == {"zero", "victim", "other"}
     assert {name: ended.event for name, ended in outcome.ended.items()} == dict.fromkeys(
         ("zero", "victim", "other"), Event.FAIL
     )
-    assert outcome.figures("victim") == []
+    assert outcome.epochs("victim") == []
 
 
 def test_the_check_the_notebook_and_the_baseline_hand_out_no_data_either(

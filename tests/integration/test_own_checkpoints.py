@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.integration.kit import CPU, dataset, submodel, submodel_spec
-from tests.integration.networks import CLASSES, WITHOUT_MOMENTUM, ZOO, hyperparameters
+from tests.integration.networks import CLASSES, ZOO, hyperparameters
 from tests.integration.test_hyperparameters import ARGS
 from tests.unit.engine.checkpoint_kit import bits
 from tests.unit.engine.start_kit import definition_of
@@ -21,7 +21,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint, flatten, unflatten
 from unifiednn_core.engine.checkpoint_check import check, recipe_of
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.spec.choices import LR_SCHEDULERS, OPTIMIZERS
+from unifiednn_core.spec.choices import OPTIMIZERS
 
 SAMPLES = 37
 
@@ -82,42 +82,19 @@ class Odd(nn.Module):
         return scores * torch.stack([one.float().mean() for one in [*self.more, torch.ones(1)]]).mean()
 
 
-def asked() -> dict[str, dict[str, Any]]:
-    """Each optimizer, with and without momenta that an LR scheduler cycles; each LR scheduler, after step and epoch."""
-    found = {}
-    for name in OPTIMIZERS:
-        cycles = {"name": "cyclic", "args": {**ARGS["cyclic"], "cycle_momentum": name not in WITHOUT_MOMENTUM}}
-        found[name] = {"optimizer": name}
-        found[f"{name} cycled"] = {"optimizer": name, "lr_scheduler": {**cycles, "per": "step"}}
-    for name, choice in LR_SCHEDULERS.items():
-        for optimizer in ("sgd", "adamw"):
-            for per in ("epoch",) if choice.measured else ("epoch", "step"):
-                schedule = {"name": name, "args": ARGS.get(name, {}), "per": per}
-                found[f"{name} {optimizer} {per}"] = {"optimizer": optimizer, "lr_scheduler": schedule}
-    centered = {"momentum": 0.5, "centered": True}
-    found["centered"] = {"optimizer": "rmsprop", "optimizer_args": centered}
-    found["amsgrad"] = {"optimizer": "adam", "optimizer_args": {"amsgrad": True, "betas": [0.5, 0.9]}}
-    found["nesterov"] = {"optimizer": "sgd", "optimizer_args": {"momentum": 0.5, "nesterov": True}}
-    each = [
-        {"name": "warmup_linear", "args": ARGS["warmup_linear"]},
-        {"name": "cosine_warm_restarts", "args": {"T_0": 1}},
-    ]
-    up_and_down = {"name": "sequence", "of": [*each, {"name": "polynomial"}], "milestones": [2, 5], "per": "step"}
-    slow = {"names": "first.*", "learning_rate": 0.5}
-    found["groups"] = {
-        "optimizer": "sgd",
-        "parameter_groups": [{"names": "last*", "frozen": True}, {**slow, "momentum": 0.5}],
-    }
-    found["averages"] = {"optimizer": "adamw", "ema": {"decay": 0.5}, "parameter_groups": [slow]}
-    found["sequence"] = {"optimizer": "adafactor", "parameter_groups": [slow], "lr_scheduler": up_and_down}
-    found["no momentum at first"] = {
+SLOW = {"names": "first.*", "learning_rate": 0.5}
+ASKED: dict[str, dict[str, Any]] = {name: {"optimizer": name} for name in OPTIMIZERS} | {
+    "centered": {"optimizer": "rmsprop", "optimizer_args": {"momentum": 0.5, "centered": True}},
+    "amsgrad": {"optimizer": "adam", "optimizer_args": {"amsgrad": True, "betas": [0.5, 0.9]}},
+    "nesterov": {"optimizer": "sgd", "optimizer_args": {"momentum": 0.5, "nesterov": True}},
+    "groups": {"optimizer": "sgd", "parameter_groups": [{"names": "last*", "frozen": True}, SLOW | {"momentum": 0.5}]},
+    "averages": {"optimizer": "adamw", "ema": {"decay": 0.5}, "parameter_groups": [SLOW]},
+    "no momentum at first": {
         "optimizer": "sgd",
         "lr_scheduler": {"name": "cyclic", "args": {**ARGS["cyclic"], "max_momentum": 0}, "per": "step"},
-    }
-    return found
-
-
-ASKED = asked()
+    },
+}
+"""Each optimizer; `test_every_choice.py` does it with each LR scheduler, on plain parameters."""
 
 
 @pytest.mark.parametrize("case", ASKED)
