@@ -17,13 +17,14 @@ from tests.integration.receiver import Receiver, receiving
 from tests.unit.service.kit import ADMIN, HERS, HIS, OPERATOR, SHARED, World, world
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.paths import Home
+from unifiednn_core.base.paths import HOSTS_SETTING, Home
 from unifiednn_core.cli.main import app
-from unifiednn_core.runtime import delivery
-from unifiednn_core.runtime.delivery import HOSTS_VARIABLE, Undelivered, deliver, require_allowed
-from unifiednn_core.runtime.webhooks import GIVEN_UP_S, LONGEST_WAIT_S, WebhookSender
+from unifiednn_core.runtime import webhooks
+from unifiednn_core.runtime.webhooks import LASTS_S, LEASE_S, WAITS_S, WebhookSender, address_of, deliver
+from unifiednn_core.service.roles import LOCAL_OPERATOR
 from unifiednn_core.spec.lifecycle import Event
-from unifiednn_core.store.webhooks import EVENTS
+from unifiednn_core.store.events import Code
+from unifiednn_core.store.webhooks import EVENTS, OF_RUNS, WebhookRow
 
 NOW_S = 1_000_000.0
 
@@ -41,15 +42,14 @@ def here(tmp_path: Path, clock: SimulatedClock) -> Iterator[World]:
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
+def receiver() -> Iterator[Receiver]:
     with receiving() as one:
         yield one
 
 
 def hook(here: World, receiver: Receiver, *events: str) -> tuple[str, str]:
-    """Id and secret of a webhook for these events."""
-    made = here.of(ADMIN).notifications.add_webhook(receiver.url, events or ("run.completed", "run.failed"))
+    """Id and secret of a webhook for these events, which somebody at the machine added."""
+    made = here.of(LOCAL_OPERATOR).notifications.add_webhook(receiver.url, events or OF_RUNS)
     return made.webhook_id, made.secret
 
 
@@ -57,8 +57,8 @@ def sender(here: World, clock: SimulatedClock) -> WebhookSender:
     return WebhookSender(here.store.webhooks, clock)
 
 
-def told(receiver: Receiver) -> list[str]:
-    return [json.loads(body)["event"] for _, _, body in receiver.taken]
+def told(receiver: Receiver, field: str = "event") -> list[str]:
+    return [json.loads(body).get(field) for _, _, body in receiver.taken]
 
 
 def end(here: World, run: str, event: Event = Event.COMPLETE, cause: str | None = None) -> None:
@@ -68,13 +68,13 @@ def end(here: World, run: str, event: Event = Event.COMPLETE, cause: str | None 
 def test_what_is_sent_is_signed_and_says_what_happened(
     here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNIFIEDNN_URL", "https://train.example.org/")
+    monkeypatch.setenv(HOSTS_SETTING, "train.example.org, other.example.org")
     _, secret = hook(here, receiver)
     end(here, HERS, Event.FAIL, "The loss of alpha is nan.")
     sender(here, clock).round()
     [(path, headers, body)] = receiver.taken
     document = json.loads(body)
-    assert path == "/hook"
+    assert path == "/hook" and headers["host"] == f"127.0.0.1:{receiver.port}"
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == (document["id"], str(int(NOW_S)))
     key = base64.b64decode(secret.removeprefix("whsec_"))  # as the specification of Standard Webhooks says
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -96,32 +96,34 @@ def test_what_is_sent_is_signed_and_says_what_happened(
 
 
 def test_each_hears_of_what_it_asked_for_in_order_and_once(
-    here: World, clock: SimulatedClock, receiver: Receiver
+    here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(webhooks, "BEHIND", 1)
     end(here, SHARED, Event.FAIL)  # before anybody asked
     hook(here, receiver, *EVENTS)
+    hook(here, receiver, "run.failed")
     one = sender(here, clock)
+    with here.store._database.write() as session:
+        here.store.runs.note(session, HERS, "alpha", Code.SEPARATED, archive="alpha.zip")
     here.store.runs.transition(HERS, "alpha", Event.COMPLETE)
     end(here, HERS)
+    one.round()
+    assert told(receiver) == ["submodel.ready", "submodel.completed", "run.completed"]
+    assert told(receiver, "submodel") == ["alpha", "alpha", None]
     here.store.runs.transition(HIS, "bravo", Event.FAIL, cause="It diverged.")
     end(here, HIS, Event.FAIL)
     one.round()
     one.round()
-    assert told(receiver) == ["submodel.completed", "run.completed", "submodel.failed", "run.failed"]
-    assert [json.loads(body).get("submodel") for _, _, body in receiver.taken] == ["alpha", None, "bravo", None]
+    assert sorted(told(receiver)[3:]) == ["run.failed", "run.failed", "submodel.failed"]
 
 
-def test_a_run_that_recovers_by_itself_is_not_interrupted(
-    here: World, clock: SimulatedClock, receiver: Receiver
-) -> None:
+def test_an_interruption_that_is_over_is_not_told(here: World, clock: SimulatedClock, receiver: Receiver) -> None:
     hook(here, receiver, "run.interrupted")
     end(here, HERS, Event.LOSE)
-    end(here, HERS, Event.RESUME)  # in the same moment
+    end(here, HERS, Event.RESUME)
     end(here, HIS, Event.LOSE)
-    clock.advance(60)
-    end(here, HIS, Event.RESUME)  # by a person, a minute later
     sender(here, clock).round()
-    assert [json.loads(body)["run"] for _, _, body in receiver.taken] == [HIS]
+    assert told(receiver, "run") == [HIS]
 
 
 def test_events_after_a_deletion_are_told_though_their_ids_come_again(
@@ -137,47 +139,32 @@ def test_events_after_a_deletion_are_told_though_their_ids_come_again(
         here.of(OPERATOR).runs.delete_run(run)
     end(here, SHARED)
     one.round()
-    assert [json.loads(body)["run"] for _, _, body in receiver.taken] == [HERS, HIS, SHARED]
+    assert told(receiver, "run") == [HERS, HIS, SHARED]
 
 
-def test_a_failure_is_tried_again_later_and_later_with_the_same_id(
+def test_an_event_is_tried_three_times_with_the_same_id_and_then_the_next_is_sent(
     here: World, clock: SimulatedClock, receiver: Receiver
 ) -> None:
-    webhook, _ = hook(here, receiver)
-    one = sender(here, clock)
+    hook(here, receiver)
     receiver.status = 500
     end(here, HERS)
-    waits = []
-    for _ in range(12):
-        one.round()
-        one.round()  # not again at once
-        waits.append(here.store.webhooks.get(webhook).next_at_s - clock.utc_s())
-        clock.advance(waits[-1])
-    assert len(receiver.taken) == 12 and waits == sorted(waits) and waits[-1] == LONGEST_WAIT_S
-    [view] = here.of(ADMIN).notifications.webhooks()
-    assert view.failures == 12 and view.error == "It answered 500."
-    receiver.status = 200
-    one.round()
-    assert len({headers["webhook-id"] for _, headers, _ in receiver.taken}) == 1
-    [view] = here.of(ADMIN).notifications.webhooks()
-    assert (view.failures, view.error, view.answered_at_s) == (0, None, clock.utc_s())
-
-
-def test_after_a_day_an_event_is_given_up_and_the_next_one_sent(
-    here: World, clock: SimulatedClock, receiver: Receiver
-) -> None:
-    webhook, _ = hook(here, receiver)
-    receiver.status = 500
-    end(here, HERS)
-    clock.advance(GIVEN_UP_S + 1)
+    for tries, wait_s in enumerate(WAITS_S, start=1):
+        sender(here, clock).round()
+        clock.advance(wait_s - 1)
+        sender(here, clock).round()  # another process, and not yet
+        assert len(receiver.taken) == tries
+        [view] = here.of(ADMIN).notifications.webhooks()
+        assert view.error == "It answered 500." and here.store.monitoring.counts().webhooks_failing == 1
+        clock.advance(1)
     end(here, HIS)
-    one = sender(here, clock)
-    one.round()
-    assert "given up" in str(here.store.webhooks.get(webhook).error)
+    sender(here, clock).round()
+    [view] = here.of(ADMIN).notifications.webhooks()
+    assert view.error == "Given up: It answered 500." and told(receiver, "run") == [HERS] * 3
+    assert len({headers["webhook-id"] for _, headers, _ in receiver.taken}) == 1
     receiver.status = 204
-    clock.advance(LONGEST_WAIT_S)
-    one.round()
-    assert [json.loads(body)["run"] for _, _, body in receiver.taken] == [HERS, HIS]
+    sender(here, clock).round()
+    [view] = here.of(ADMIN).notifications.webhooks()
+    assert told(receiver, "run")[3:] == [HIS] and view.error is None
 
 
 class Killed(BaseException):
@@ -185,7 +172,7 @@ class Killed(BaseException):
 
 
 def test_a_kill_loses_nothing_and_what_comes_twice_has_one_id(
-    here: World, clock: SimulatedClock, receiver: Receiver
+    here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook(here, receiver)
     end(here, HERS)
@@ -198,17 +185,17 @@ def test_a_kill_loses_nothing_and_what_comes_twice_has_one_id(
         raise Killed
 
     for die in (killed_before, killed_after):
-        with pytest.raises(Killed):
-            WebhookSender(here.store.webhooks, clock, die).round()
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(webhooks, "deliver", die)
+            sender(here, clock).round()
         sender(here, clock).round()
         assert len(receiver.taken) == (die is killed_after), "the lease of the dead sender still holds"
-        clock.advance(61)
-    sender(here, clock).round()
+        clock.advance(LEASE_S + 1)
+    for _ in range(2):
+        sender(here, clock).round()
+        clock.advance(LEASE_S + 1)
     assert told(receiver) == ["run.completed"] * 2
     assert len({headers["webhook-id"] for _, headers, _ in receiver.taken}) == 1
-    clock.advance(61)
-    sender(here, clock).round()
-    assert len(receiver.taken) == 2
 
 
 def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_silent(
@@ -217,8 +204,7 @@ def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_sil
     receiver.drip = threading.Event()  # it never ends its answer
     hook(here, receiver)
     looks: list[float] = []
-    supervisor = here.service._supervisor
-    monkeypatch.setattr(supervisor, "tick", lambda: looks.append(0.0))
+    monkeypatch.setattr(here.service._supervisor, "tick", lambda: looks.append(0.0))
     here.service.start_supervisor()
     end(here, HERS)
     wait_until(lambda: receiver.taken)
@@ -228,32 +214,19 @@ def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_sil
     receiver.drip.set()
 
 
-def test_of_two_processes_one_sends(here: World, clock: SimulatedClock, receiver: Receiver) -> None:
+def test_of_two_processes_one_sends(
+    here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook(here, receiver)
     end(here, HERS)
-    other = sender(here, clock)
 
     def meanwhile(*given: object) -> None:
-        other.round()
+        sender(here, clock).round()
         deliver(*given)  # type: ignore[arg-type]
 
-    WebhookSender(here.store.webhooks, clock, meanwhile).round()
-    other.round()
-    assert told(receiver) == ["run.completed"]
-
-
-def test_a_test_is_sent_at_once_and_a_removed_one_hears_nothing(
-    here: World, clock: SimulatedClock, receiver: Receiver
-) -> None:
-    webhook, _ = hook(here, receiver)
-    desk = here.of(ADMIN).notifications
-    assert desk.test_webhook(webhook).taken and told(receiver) == ["test"]
-    receiver.status = 404
-    assert desk.test_webhook(webhook).error == "It answered 404."
-    desk.remove_webhook(webhook)
-    end(here, HERS)
+    monkeypatch.setattr(webhooks, "deliver", meanwhile)
     sender(here, clock).round()
-    assert len(receiver.taken) == 2
+    assert told(receiver) == ["run.completed"]
 
 
 PRIVATE = [
@@ -269,6 +242,7 @@ PRIVATE = [
     "https://0x7f.1/",
     "https://[::ffff:127.0.0.1]/",
     "https://[64:ff9b::7f00:1]/",
+    "https://[2002:7f00:1::]/",
     "https://[fe80::1]/",
     "https://100.64.0.1/",
     "https://224.0.0.1/",
@@ -280,80 +254,73 @@ MALFORMED = [
     "ftp://93.184.216.34/",
     "file:///etc/passwd",
     "https://",
-    "https://a b/",
-    "https://93.184.216.34:0/",
-    "https://user:word@93.184.216.34/",
     "https://93.184.216.34/\r\nX: y",
     "https://[/",
-    "https://x/" + "a" * 3000,
 ]
 
 
-def test_an_address_inside_is_refused_when_it_is_added_and_when_something_is_sent(here: World) -> None:
+def test_an_admin_over_the_network_cannot_reach_an_address_inside(here: World) -> None:
     for url in (*PRIVATE, *MALFORMED):
         with pytest.raises(BadInput):
             here.of(ADMIN).notifications.add_webhook(url)
-        with pytest.raises(Undelivered):
-            deliver(url, "whsec_AAAA", "id", NOW_S, b"{}")
+        with pytest.raises(BadInput):
+            deliver(WebhookRow(url=url, secret="whsec_AAAA", private=False), {"id": "x"}, NOW_S)
+    for url in MALFORMED:
+        with pytest.raises(BadInput):
+            here.of(LOCAL_OPERATOR).notifications.add_webhook(url)
     assert here.of(ADMIN).notifications.webhooks() == ()
-
-
-def test_public_addresses_and_named_hosts_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_allowed("https://93.184.216.34/hook?a=b")
-    monkeypatch.setenv(HOSTS_VARIABLE, "10.1.2.3, LOCALHOST")
-    require_allowed("http://10.1.2.3/x")
-    require_allowed("http://localhost:9/x")
-    with pytest.raises(BadInput):
-        require_allowed("http://10.1.2.4/x")
+    assert address_of("https://93.184.216.34/hook?a=b", private=False) == "93.184.216.34"
 
 
 def test_a_name_that_moves_inside_after_it_was_added_is_not_followed(
     here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    webhook, _ = hook(here, receiver)
-    end(here, HERS)
-    monkeypatch.delenv(HOSTS_VARIABLE)
-    one = sender(here, clock)
-    one.round()
-    assert receiver.taken == [] and "private network" in str(here.store.webhooks.get(webhook).error)
-    monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
-    clock.advance(LONGEST_WAIT_S)
-    one.round()
-    assert len(receiver.taken) == 1, "the control: it was the rule that held it back"
+    at = {"address": "93.184.216.34"}
+
+    def resolved(host: str, port: int, **_: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (at["address"], port))]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(webhooks.socket, "getaddrinfo", resolved)
+        here.of(ADMIN).notifications.add_webhook(f"https://hooks.example.org:{receiver.port}/")
+        at["address"] = "127.0.0.1"
+        end(here, HERS)
+        sender(here, clock).round()
+    [view] = here.of(ADMIN).notifications.webhooks()
+    assert "private network" in str(view.error)
 
 
 def test_redirects_are_not_followed(receiver: Receiver) -> None:
     receiver.status, receiver.location = 307, f"http://127.0.0.1:{receiver.port}/inside"
-    with pytest.raises(Undelivered, match="redirects are not followed"):
-        deliver(receiver.url, "whsec_AAAA", "id", NOW_S, b"{}")
+    with pytest.raises(BadInput, match="It answered 307"):
+        deliver(WebhookRow(url=receiver.url, secret="whsec_AAAA", private=True), {"id": "x"}, NOW_S)
     assert [path for path, _, _ in receiver.taken] == ["/hook"]
 
 
-def test_a_receiver_that_drips_bytes_is_cut_off(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "LASTS_S", 0.2)
+@pytest.mark.parametrize("silent", ["handshake", "answer"])
+def test_a_receiver_that_never_ends_is_cut_off(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    assert LASTS_S < LEASE_S
+    monkeypatch.setattr(webhooks, "LASTS_S", 0.2)
     receiver.drip = threading.Event()
-    with pytest.raises(Undelivered, match="No answer"):
-        deliver(receiver.url, "whsec_AAAA", "id", NOW_S, b"{}")
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(BadInput, match="No answer"):
+        url = receiver.url if silent == "answer" else f"https://127.0.0.1:{other.getsockname()[1]}/"
+        deliver(WebhookRow(url=url, secret="whsec_AAAA", private=True), {"id": "x"}, NOW_S)
     receiver.drip.set()
 
 
-def test_a_webhook_with_much_to_hear_delays_others_by_one_delivery(here: World, clock: SimulatedClock) -> None:
+def test_a_webhook_with_much_to_hear_delays_others_by_one_delivery(
+    here: World, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("one", "two"):
-        here.store.webhooks.add(webhook_id=name, url=name, secret="x", events=EVENTS, by="")
+        here.store.webhooks.add(webhook_id=name, url=name, secret="x", private=False, events=EVENTS, by="")
     for run in (HERS, HIS):
         end(here, run)
     order: list[str] = []
-    WebhookSender(here.store.webhooks, clock, lambda url, *_: order.append(url)).round()
+    monkeypatch.setattr(webhooks, "deliver", lambda hook, *_: order.append(hook.url))
+    sender(here, clock).round()
     assert order == ["one", "two", "one", "two"]
-
-
-def test_a_receiver_that_never_ends_its_handshake_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOSTS_VARIABLE, "127.0.0.1")
-    monkeypatch.setattr(delivery, "LASTS_S", 0.2)
-    monkeypatch.setattr(delivery, "SILENT_S", 3.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Undelivered) as told:
-        deliver(f"https://127.0.0.1:{silent.getsockname()[1]}/", "whsec_AAAA", "id", NOW_S, b"{}")
-    assert "TimeoutError" not in str(told.value), "its silence ended it, not the limit of the whole"
 
 
 def test_the_terminal_manages_webhooks(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,10 +330,9 @@ def test_the_terminal_manages_webhooks(tmp_path: Path, receiver: Receiver, monke
     [listed] = json.loads(run(app, ["webhooks", "list", "--json"]).stdout)
     assert listed["webhook_id"] == made["webhook_id"] and listed["events"] == ["run.failed"]
     assert made["secret"] not in json.dumps(listed)
-    assert run(app, ["webhooks", "test", made["webhook_id"]]).exit_code == 0
+    assert run(app, ["webhooks", "test", made["webhook_id"]]).exit_code == 0 and told(receiver) == ["test"]
     receiver.status = 500
     assert run(app, ["webhooks", "test", made["webhook_id"]]).exit_code == 2
     assert run(app, ["webhooks", "remove", made["webhook_id"]]).exit_code == 0
-    assert run(app, ["webhooks", "add", "http://10.0.0.1/x"]).exit_code == 2
     assert run(app, ["webhooks", "add", receiver.url, "--event", "party"]).exit_code == 2
     assert run(app, ["webhooks", "list"]).exit_code == 0

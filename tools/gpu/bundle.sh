@@ -10,8 +10,8 @@ done
 rm -rf .gpu; mkdir -p .gpu/wheels .gpu/data
 git rev-parse HEAD >.gpu/COMMIT
 # What the product and tests/gpu import, and what that imports in turn.
-packages="annotated-doc annotated-types altair anyio attrs blinker cachetools click gitdb GitPython greenlet h11 itsdangerous jsonschema
-  jsonschema-specifications markdown-it-py mdurl narwhals prometheus_client psutil pydantic pydantic_core Pygments pytest-timeout
+packages="annotated-doc annotated-types altair anyio attrs blinker cachetools certifi click gitdb GitPython greenlet h11 httpcore httpx idna itsdangerous
+  jsonschema jsonschema-specifications markdown-it-py mdurl narwhals prometheus_client psutil pydantic pydantic_core Pygments pytest-timeout
   python-multipart referencing rich rpds-py shellingham smmap SQLAlchemy starlette streamlit typer typing-inspection typing_extensions
   uvicorn watchdog websockets"
 wanted=()

@@ -12,6 +12,7 @@ WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
 WARM_START_SETTING = "UNIFIEDNN_WARM_START"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 BLOBS_SETTING = "UNIFIEDNN_BLOBS"
+HOSTS_SETTING = "UNIFIEDNN_HOSTS"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
 """First letters of ids; those of private runs begin with a digit."""
 CPU_DEVICES_SETTING = "UNIFIEDNN_CPU_DEVICES"
@@ -30,6 +31,11 @@ def worker_sandbox_is_on() -> bool:
 def warm_start_is_on() -> bool:
     """Whether workers are forked from a process that has loaded torch, where there is one; on by default."""
     return os.environ.get(WARM_START_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
+
+
+def named_hosts() -> list[str]:
+    """Host names in `UNIFIEDNN_HOSTS`, separated by commas there: those by which people reach the server."""
+    return [name.strip() for name in os.environ.get(HOSTS_SETTING, "").split(",") if name.strip()]
 
 
 def offered_devices() -> tuple[str, ...] | None:

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from unifiednn_core.base.errors import BadInput
 from unifiednn_core.cli import terminal
-from unifiednn_core.cli.shared import FAILED, AsJson, opened
+from unifiednn_core.cli.shared import AsJson, opened
 from unifiednn_core.store.webhooks import EVENTS, OF_RUNS
 
 Url = Annotated[str, typer.Argument(help="Address that gets a JSON document for each event.")]
@@ -26,9 +25,9 @@ def add(url: Url, event: Events = None, as_json: AsJson = False) -> None:
         made = service.notifications.add_webhook(url, event or OF_RUNS)
         if as_json:
             terminal.print_json(asdict(made))
-            return
-        terminal.say(f"Webhook {made.webhook_id}. Events are sent while a dashboard or a train command runs.")
-        terminal.say(f"Secret, shown once: {made.secret}")
+        else:
+            terminal.say(f"Webhook {made.webhook_id}. Events are sent while a dashboard or a train command runs.")
+            terminal.say(f"Secret, shown once: {made.secret}")
 
 
 @webhooks.command("list")
@@ -38,21 +37,9 @@ def listed(as_json: AsJson = False) -> None:
         found = service.notifications.webhooks()
         if as_json:
             terminal.print_json([asdict(one) for one in found])
-            return
-        rows = [
-            (
-                one.webhook_id,
-                one.shown,
-                tuple(one.events),
-                one.error or ("works" if one.answered_at_s else "not told yet"),
-            )
-            for one in found
-        ]
-        terminal.print_table(("webhook", "address", "events", "last delivery"), rows)
-
-
-def _success(answered_at_s: float | None) -> str:
-    return "nothing was sent yet" if answered_at_s is None else "works"
+        else:
+            rows = [(one.webhook_id, one.shown, one.events, one.error or "did not fail") for one in found]
+            terminal.print_table(("webhook", "address", "events", "last delivery"), rows)
 
 
 @webhooks.command("remove")
@@ -64,16 +51,8 @@ def remove(webhook_id: WebhookId) -> None:
 
 
 @webhooks.command("test")
-def test(webhook_id: WebhookId, as_json: AsJson = False) -> None:
+def test(webhook_id: WebhookId) -> None:
     """Send a test to an address now."""
-    with opened(as_json) as service:
-        found = service.notifications.test_webhook(webhook_id)
-        if as_json:
-            terminal.print_json(asdict(found))
-        elif found.taken:
-            terminal.say("The test was taken.")
-        else:
-            remedy = f"Correct the address or the receiver, then: unifiednn webhooks test {webhook_id}"
-            raise BadInput.of("Webhook", webhook_id, str(found.error), remedy)
-        if not found.taken:
-            raise typer.Exit(FAILED)
+    with opened() as service:
+        service.notifications.test_webhook(webhook_id)
+        terminal.say("The test was taken.")

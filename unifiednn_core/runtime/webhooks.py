@@ -1,61 +1,131 @@
-"""The thread that tells webhooks of the ends of runs and sub-models, in the process of the supervisor.
+"""Webhooks: a signed JSON document to an address outside for each end of a run or sub-model that it asked for.
 
-Each webhook has a cursor in the store, which moves once the receiver has taken an event: after a restart nothing is
-lost, and what is sent twice has the same `id`. Events of one webhook are sent in order; after a failure it waits longer
-and longer, and gives an event up after a day.
+A thread in the process of the supervisor sends them. Each webhook has a cursor in the store, which moves once the
+receiver has taken an event or has refused it three times: a restart loses nothing, and what is sent twice has the same
+`id`. Public addresses are reached by HTTPS. Addresses of private networks and of this machine are only for webhooks
+that somebody at the machine added: an admin who signs in over the network could otherwise reach what only this machine
+can. Names are resolved once, and the connection goes to that very address.
 """
 
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
 import json
 import logging
-import os
+import secrets
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.errors import BadInput, first_line
+from unifiednn_core.base.paths import named_hosts
 from unifiednn_core.base.trouble import log_error
-from unifiednn_core.runtime.delivery import Undelivered, deliver
-from unifiednn_core.store.webhooks import MOST_AT_ONCE, READY, End, WebhookRow, Webhooks
+from unifiednn_core.store.schema import EventRow, RunRow
+from unifiednn_core.store.webhooks import WebhookRow, Webhooks, name_of
 
 ROUND_S = 1.0
-LEASE_S = 60.0
-"""Longer than a delivery lasts."""
-FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 600.0
-GIVEN_UP_S = 86_400.0
+WAITS_S = (30.0, 600.0)
+"""Before the second and the third try."""
+LASTS_S, LEASE_S = 20.0, 60.0
+"""Longest time of a delivery, and for how long other processes leave it to this one."""
 BEHIND = 200
 """A cursor is moved past events that nobody asked for when there are so many: a write for each look costs more."""
-URL_VARIABLE = "UNIFIEDNN_URL"
+SECRET_PREFIX = "whsec_"
 LOCAL_URL = "http://127.0.0.1:8501"
-Deliver = Callable[[str, str, str, float, bytes], None]
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052
 _log = logging.getLogger(__name__)
 
 
-def payload(end: End) -> dict[str, Any]:
+def new_secret() -> str:
+    """A secret for signatures, in the form of Standard Webhooks."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def address_of(url: str, *, private: bool) -> str:
+    """The address to connect to for a URL; raises `BadInput` for one to which nothing is sent."""
+    import httpx  # takes a tenth of a second, and few servers have webhooks
+
+    try:
+        asked = httpx.URL(url)
+        found = socket.getaddrinfo(asked.host, asked.port or asked.scheme, type=socket.SOCK_STREAM)
+    except (httpx.InvalidURL, OSError, UnicodeError):
+        found = []
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    if not addresses or asked.scheme not in ("http", "https"):
+        raise _refused("This is no address, or its host is unknown.", "Give one such as https://example.org/hook.")
+    if not private and not (asked.scheme == "https" and all(map(_is_public, addresses))):
+        remedy = "Somebody at the machine can add it: unifiednn webhooks add URL"
+        raise _refused("It is in a private network, is this machine, or is not reached by HTTPS.", remedy)
+    return addresses[0]
+
+
+def deliver(hook: WebhookRow, document: Mapping[str, Any], now_s: float) -> None:
+    """Send a document once; raises `BadInput` unless the receiver answers 2xx. Redirects are not followed."""
+    import httpx
+
+    address, url = address_of(hook.url, private=hook.private), httpx.URL(hook.url)
+    body, at_s = json.dumps(document).encode(), str(int(now_s))
+    key = base64.b64decode(hook.secret.removeprefix(SECRET_PREFIX))
+    signed = hmac.new(key, f"{document['id']}.{at_s}.".encode() + body, hashlib.sha256).digest()
+    headers = {
+        "Host": url.netloc.decode(),
+        "Content-Type": "application/json",
+        "User-Agent": "UnifiedNN",
+        "webhook-id": document["id"],  # these three as Standard Webhooks define them
+        "webhook-timestamp": at_s,
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+    }
+    to, name = url.copy_with(host=address), {"sni_hostname": url.host}
+
+    async def post() -> int:
+        async with (
+            asyncio.timeout(LASTS_S),
+            httpx.AsyncClient(trust_env=False, timeout=LASTS_S / 2) as client,
+            client.stream("POST", to, content=body, headers=headers, extensions=name) as answer,
+        ):
+            return answer.status_code
+
+    try:
+        status = asyncio.run(post())
+    except (httpx.HTTPError, OSError) as error:
+        raise _refused(f"No answer: {first_line(error)}.", "Correct the address or the receiver.") from None
+    if not 200 <= status < 300:
+        raise _refused(f"It answered {status}.", "Correct the address or the receiver.")
+
+
+def payload(event: EventRow, run: RunRow) -> dict[str, Any]:
     """The document of an event. `text` is what Slack and its like show."""
-    what = f"Run {end.run_name}" if end.submodel is None else f"{end.submodel} of run {end.run_name}"
-    link = f"{os.environ.get(URL_VARIABLE, LOCAL_URL).rstrip('/')}/run?run={end.run_id}"
-    cause = f": {end.cause.rstrip('.')}." if end.cause else "."
+    name, host = name_of(event), next(iter(named_hosts()), None)
+    state = name.partition(".")[2]
+    link = f"{f'https://{host}' if host else LOCAL_URL}/run?run={run.id}"
+    what = f"Run {run.name}" if event.submodel is None else f"{event.submodel} of run {run.name}"
+    cause = event.fields.get("cause")
+    why = f": {cause.rstrip('.')}" if cause else ""
     return {
-        "id": f"event-{end.id}",
-        "event": end.event,
-        "run": end.run_id,
-        "name": end.run_name,
-        "mode": end.mode,
-        **({} if end.submodel is None else {"submodel": end.submodel}),
-        "state": end.state,
-        "cause": end.cause,
-        "at": datetime.fromtimestamp(end.at_s, UTC).isoformat(timespec="milliseconds"),
+        "id": f"event-{event.id}",
+        "event": name,
+        "run": run.id,
+        "name": run.name,
+        "mode": run.mode,
+        **({} if event.submodel is None else {"submodel": event.submodel}),
+        "state": state,
+        "cause": cause,
+        "at": datetime.fromtimestamp(event.at_s, UTC).isoformat(timespec="milliseconds"),
         "link": link,
-        "text": f"{what} {'can be downloaded' if end.state == READY else f'is {end.state}'}{cause} {link}",
+        "text": f"{what} is {state}{why}. {link}",
     }
 
 
 class WebhookSender:
     """Sends what webhooks have not heard of. `start` begins the thread, `round` is one look."""
 
-    def __init__(self, webhooks: Webhooks, clock: Clock, send: Deliver = deliver):
-        self._webhooks, self._clock, self._send = webhooks, clock, send
+    def __init__(self, webhooks: Webhooks, clock: Clock):
+        self._webhooks, self._clock = webhooks, clock
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -74,50 +144,35 @@ class WebhookSender:
 
     def round(self) -> None:
         """Send to each webhook what is due, one event of each at a time: a slow one delays others by one delivery."""
-        while self._pass():
+        while sum(self._send(hook) for hook in self._webhooks.all()):
             pass
 
-    def _pass(self) -> bool:
-        """Send each webhook its next event; returns whether one took it."""
-        taken = False
-        now_s, newest = self._clock.utc_s(), None
-        for hook in self._webhooks.all():
-            if hook.next_at_s > now_s or self._stop.is_set():
-                continue
-            newest = self._webhooks.newest_event() if newest is None else newest
-            if newest <= hook.cursor:
-                continue
-            ends = self._webhooks.ends(hook.cursor)
-            asked = next((end for end in ends if end.event in hook.events), None)
-            if asked is not None:
-                taken = self._tell(hook, asked) or taken
-                continue
-            past = ends[-1].id if len(ends) == MOST_AT_ONCE else newest
-            if past - hook.cursor >= BEHIND:
-                self._webhooks.update(hook.id, cursor=past)
-        return taken
-
-    def _tell(self, hook: WebhookRow, end: End) -> bool:
-        """Send one event, and note what came of it; returns whether the receiver has taken it."""
-        if self._stop.is_set() or not self._webhooks.claim(hook.id, hook, self._clock.utc_s() + LEASE_S):
+    def _send(self, hook: WebhookRow) -> bool:
+        """Send a webhook its next event, and note what came of it; returns whether the receiver has taken it."""
+        now_s = self._clock.utc_s()
+        if hook.next_at_s > now_s or self._stop.is_set():
             return False
-        document = payload(end)
+        newest = self._webhooks.newest_event()
+        found = self._webhooks.next_for(hook)
+        if found is None:
+            if newest - hook.cursor >= BEHIND:
+                self._webhooks.update(hook, cursor=newest)
+            return False
+        if not self._webhooks.update(hook, next_at_s=now_s + LEASE_S):
+            return False
+        event, run = found
         try:
-            self._send(hook.url, hook.secret, document["id"], self._clock.utc_s(), json.dumps(document).encode())
-        except Undelivered as error:
-            now_s, failures = self._clock.utc_s(), hook.failures + 1
-            over = now_s - end.at_s > GIVEN_UP_S
-            wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures, 30))
-            told = f"{error} {'This event was given up after a day.' if over else ''}".rstrip()
-            self._webhooks.update(
-                hook.id, failures=failures, error=told, next_at_s=now_s + wait_s, cursor=end.id if over else hook.cursor
-            )
-        else:
-            now_s = self._clock.utc_s()
-            hook.failures, hook.cursor, hook.next_at_s = 0, end.id, 0.0
-            self._webhooks.update(hook.id, failures=0, error=None, next_at_s=0.0, cursor=end.id, answered_at_s=now_s)
-            return True
-        return False
+            deliver(hook, payload(event, run), now_s)
+        except BadInput as error:
+            said = error.findings[0].message
+            if hook.failures < len(WAITS_S):
+                next_at_s = self._clock.utc_s() + WAITS_S[hook.failures]
+                self._webhooks.update(hook, failures=hook.failures + 1, next_at_s=next_at_s, error=said)
+            else:
+                self._webhooks.update(hook, failures=0, next_at_s=0.0, error=f"Given up: {said}", cursor=event.id)
+            return False
+        self._webhooks.update(hook, failures=0, next_at_s=0.0, error=None, cursor=event.id)
+        return True
 
     def _watch(self) -> None:
         while not self._stop.wait(ROUND_S):
@@ -125,3 +180,13 @@ class WebhookSender:
                 self.round()
             except Exception:  # a full disk or a locked store must not end it
                 log_error(_log, "Webhooks could not be told; the server tries again.")
+
+
+def _refused(message: str, remedy: str) -> BadInput:
+    return BadInput.of("Webhook", "url", message, remedy)
+
+
+def _is_public(address: str) -> bool:
+    known = ipaddress.ip_address(address)
+    hides_ipv4 = known.version == 6 and bool(known.sixtofour or known.teredo or known in _TRANSLATED)
+    return known.is_global and not known.is_multicast and not hides_ipv4

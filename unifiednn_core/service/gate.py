@@ -1,11 +1,11 @@
 """The gate: from the claims, the cookie or the token of a request to the service for its sender."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unifiednn_core.base.errors import Forbidden, Unauthorised
+from unifiednn_core.base.paths import named_hosts
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.people import Tokens
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
@@ -15,7 +15,6 @@ from unifiednn_core.store.people import People
 BEARER = "bearer"
 HOUR_S = 3600
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
-HOSTS_VARIABLE = "UNIFIEDNN_HOSTS"
 Claims = Mapping[str, Any]
 ReadCookie = Callable[[Mapping[str, str], Mapping[str, str]], Claims]
 """Returns the claims of the signed-in person from headers and cookies of a request; empty without a sign-in."""
@@ -95,9 +94,8 @@ class Gate:
 
 
 def hosts() -> list[str]:
-    """Host names that this server answers to; `UNIFIEDNN_HOSTS` adds more, separated by commas."""
-    named = os.environ.get(HOSTS_VARIABLE, "").split(",")
-    return [*LOCAL_HOSTS, *(name.strip() for name in named if name.strip())]
+    """Host names that this server answers to."""
+    return [*LOCAL_HOSTS, *named_hosts()]
 
 
 def _id_of(claims: Claims) -> str:

@@ -51,7 +51,7 @@ class Monitoring:
                 restarts=int(restarts or 0),
                 steps=sum(int(steps) for _, _, steps in parts),
                 files_bytes=int(session.scalar(select(func.sum(FileRow.size_bytes))) or 0),
-                webhooks_failing=session.scalar(select(func.count()).where(WebhookRow.failures > 0)) or 0,
+                webhooks_failing=session.scalar(select(func.count()).where(WebhookRow.error.is_not(None))) or 0,
             )
 
     def answers(self) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """Version of the tables; a database of another one is refused."""
 HYBRID: Final = "hybrid"
 

@@ -1,11 +1,10 @@
 """Webhooks: addresses that hear of the ends of runs, how far each has heard, and the events that concern them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, select, update
-from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
+from sqlalchemy import ColumnElement, func, or_, select, update
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
@@ -14,11 +13,10 @@ from unifiednn_core.store.database import Database
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.schema import Base, EventRow, RunRow
 
-TOLD: Final = (State.COMPLETED, State.FAILED, State.INTERRUPTED)
-"""Ends that people hear of; who stops a run knows it."""
-SAME_MOMENT_S = 1.0
-"""A run that is queued again so soon after its worker died recovers by itself."""
-MOST_AT_ONCE = 50
+READY: Final = "ready"
+"""The trained model of a sub-model can be downloaded."""
+OF_RUNS = ("run.completed", "run.failed", "run.interrupted")
+EVENTS = (*OF_RUNS, "submodel.completed", "submodel.failed", "submodel.interrupted", f"submodel.{READY}")
 
 
 class WebhookRow(Base):
@@ -29,50 +27,23 @@ class WebhookRow(Base):
     url: Mapped[str]
     secret: Mapped[str]
     """Signs what is sent, so it is stored as it is."""
+    private: Mapped[bool]
+    """Whether somebody at the machine added it: then it may lie in a private network."""
     events: Mapped[list[str]]
-    """`run.failed` and the like."""
     created_at_s: Mapped[float]
     created_by: Mapped[str]
     cursor: Mapped[int]
     """Id of the last event that it has heard of, or that was given up."""
     failures: Mapped[int] = mapped_column(default=0)
-    """In a row."""
+    """Of the next event."""
     next_at_s: Mapped[float] = mapped_column(default=0.0)
-    """UTC time before which nothing is sent: back-off, or another process is sending."""
-    answered_at_s: Mapped[float | None]
-    """When it last took something."""
+    """UTC time before which nothing is sent: after a failure, or while another process sends."""
     error: Mapped[str | None]
-    """Why the last attempt failed; None after a success."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """A run or sub-model that reached an end."""
-
-    id: int
-    """Of the event."""
-    run_id: str
-    run_name: str
-    mode: str
-    submodel: str | None
-    state: str
-    """`completed`, `failed`, `interrupted`; `ready` if the trained model of a sub-model can be downloaded."""
-    cause: str | None
-    at_s: float
-
-    @property
-    def event(self) -> str:
-        """Name of the event: `run.failed`, `submodel.ready`."""
-        return f"{'run' if self.submodel is None else 'submodel'}.{self.state}"
-
-
-READY: Final = "ready"
-OF_RUNS = tuple(f"run.{state.value}" for state in TOLD)
-EVENTS = (*OF_RUNS, *(f"submodel.{state.value}" for state in TOLD), f"submodel.{READY}")
+    """Why the last delivery failed; None after a success."""
 
 
 class Webhooks:
-    """Reads and writes webhooks, and reads ends of runs."""
+    """Reads and writes webhooks, and finds what they have to hear."""
 
     def __init__(self, database: Database, clock: Clock):
         self._database, self._clock = database, clock
@@ -90,14 +61,12 @@ class Webhooks:
             raise NotFound(f"There is no webhook '{webhook_id}'. List them with: unifiednn webhooks list")
         return row
 
-    def add(self, *, webhook_id: str, url: str, secret: str, events: Sequence[str], by: str) -> WebhookRow:
+    def add(self, *, webhook_id: str, url: str, secret: str, private: bool, events: Sequence[str], by: str) -> None:
         """Add a webhook, which hears of what happens from now on."""
-        row = WebhookRow(id=webhook_id, url=url, secret=secret, events=list(events), created_by=by)
-        row.created_at_s = self._clock.utc_s()
+        row = WebhookRow(id=webhook_id, url=url, secret=secret, private=private, events=list(events), created_by=by)
+        row.created_at_s, row.cursor = self._clock.utc_s(), self.newest_event()
         with self._database.write() as session:
-            row.cursor = session.scalar(select(func.max(EventRow.id))) or 0
             session.add(row)
-        return row
 
     def remove(self, webhook_id: str) -> None:
         """Remove a webhook; raises `NotFound`."""
@@ -110,43 +79,29 @@ class Webhooks:
         with self._database.read() as session:
             return session.scalar(select(func.max(EventRow.id))) or 0
 
-    def ends(self, after: int) -> list[End]:
-        """Ends after an event, oldest first, at most `MOST_AT_ONCE`.
-
-        A run whose worker died and that goes on by itself has not ended.
-        """
-        later = aliased(EventRow)
-        again = select(later.id).where(
-            later.run_id == EventRow.run_id,
-            later.submodel.is_not_distinct_from(EventRow.submodel),
-            later.id > EventRow.id,
-            later.state == State.QUEUED.value,
-            later.at_s < EventRow.at_s + SAME_MOMENT_S,
-        )
-        asked = select(EventRow, RunRow.name, RunRow.mode).join(RunRow, RunRow.id == EventRow.run_id)
-        ended = (EventRow.code == Code.ENTERED.value) & EventRow.state.in_([state.value for state in TOLD])
-        ended &= (EventRow.state != State.INTERRUPTED.value) | ~again.exists()
-        asked = asked.where(
-            RunRow.removed_at_s.is_(None), EventRow.id > after, ended | (EventRow.code == Code.SEPARATED.value)
-        )
+    def next_for(self, hook: WebhookRow) -> tuple[EventRow, RunRow] | None:
+        """The first event after its cursor that a webhook asked for; an interruption that is over is none."""
+        asked = select(EventRow, RunRow).join(RunRow, RunRow.id == EventRow.run_id)
+        asked = asked.where(EventRow.id > hook.cursor, RunRow.removed_at_s.is_(None), or_(*map(_is, hook.events)))
         with self._database.read() as session:
-            rows = session.execute(asked.order_by(EventRow.id).limit(MOST_AT_ONCE))
-            return [_end(event, name, mode) for event, name, mode in rows]
+            found = session.execute(asked.order_by(EventRow.id).limit(1)).first()
+            return None if found is None else (found[0], found[1])
 
-    def claim(self, webhook_id: str, seen: WebhookRow, until_s: float) -> bool:
-        """Keep other processes from sending to a webhook until a moment; False if one was faster."""
+    def update(self, seen: WebhookRow, **columns: Any) -> bool:
+        """Set columns of a webhook, unless it was removed or another process was faster; returns whether it did."""
         with self._database.write() as session:
-            row = session.get(WebhookRow, webhook_id)
+            row = session.get(WebhookRow, seen.id)
             if row is None or (row.cursor, row.next_at_s) != (seen.cursor, seen.next_at_s):
                 return False
-            row.next_at_s = until_s
-            return True
+            row.assign(columns)
+        seen.assign(columns)
+        return True
 
-    def update(self, webhook_id: str, **columns: Any) -> None:
-        """Set columns of a webhook, unless it was removed meanwhile."""
-        with self._database.write() as session:
-            if (row := session.get(WebhookRow, webhook_id)) is not None:
-                row.assign(columns)
+
+def name_of(event: EventRow) -> str:
+    """Name of an event: `run.failed`, `submodel.ready`."""
+    state = READY if event.code == Code.SEPARATED.value else event.state
+    return f"{'run' if event.submodel is None else 'submodel'}.{state}"
 
 
 def step_back_in(session: Session) -> None:
@@ -155,14 +110,12 @@ def step_back_in(session: Session) -> None:
     session.execute(update(WebhookRow).where(WebhookRow.cursor > newest).values(cursor=newest))
 
 
-def _end(event: EventRow, name: str, mode: str) -> End:
-    return End(
-        id=event.id,
-        run_id=event.run_id,
-        run_name=name,
-        mode=mode,
-        submodel=event.submodel,
-        state=READY if event.code == Code.SEPARATED.value else str(event.state),
-        cause=event.fields.get("cause"),
-        at_s=event.at_s,
-    )
+def _is(name: str) -> ColumnElement[bool]:
+    """Whether an event has this name."""
+    kind, _, state = name.partition(".")
+    happened = (EventRow.code == Code.ENTERED.value) & (EventRow.state == state)
+    if state == READY:
+        happened = EventRow.code == Code.SEPARATED.value
+    elif state == State.INTERRUPTED.value:
+        happened &= RunRow.state == state
+    return happened & (EventRow.submodel.is_(None) if kind == "run" else EventRow.submodel.is_not(None))

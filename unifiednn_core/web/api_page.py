@@ -228,16 +228,16 @@ not count, because that process starts when it is needed.
 An admin adds addresses with `unifiednn webhooks add URL`, on the page Admin, or by `POST /api/v1/webhooks`. Each event
 is one `POST` of JSON: `id`, `event`, `run`, `name`, `mode`, `submodel` (of sub-models), `state`, `cause`, `at`, `link`
 and `text`, which Slack and its like show. Events are `run.completed`, `run.failed`, `run.interrupted` (not of a run
-that recovers by itself), the same of `submodel`, and `submodel.ready` once its model can be downloaded.
+that goes on), the same of `submodel`, and `submodel.ready` once its model can be downloaded.
 
-- An answer 2xx within 20 s counts as taken. Otherwise the event is sent again, after 4 s at first and 10 min at most,
-  for a day. Events of one address are sent in order. A restart loses nothing; what comes twice has the same `id`.
+- An answer 2xx within 20 s counts as taken. Otherwise the event is sent again after 30 s and after 10 min, and then
+  given up. Events of one address are sent in order. A restart loses nothing; what comes twice has the same `id`.
 - They are signed as [Standard Webhooks](https://www.standardwebhooks.com) say: `webhook-signature` is `v1,` and the
   Base64 of the HMAC-SHA256 of `webhook-id`, `webhook-timestamp` and the body, joined by points, with the secret that is
   shown once (Base64 after `whsec_`). The server stores the secret as it is, in its private home.
-- Public addresses need HTTPS. To hosts in a private network or on the server itself nothing is sent unless the person
-  who runs the server names them: `UNIFIEDNN_WEBHOOK_HOSTS=chat.local,10.1.2.3`. It is checked before each delivery,
-  and the connection goes to the address that was checked. Redirects are not followed.
-- `UNIFIEDNN_URL=https://unifiednn.example.org` is the beginning of `link`.
+- Public addresses need HTTPS. Only somebody at the machine can add one in a private network or on the server itself.
+  It is checked before each delivery, and the connection goes to the address that was checked. Redirects are not
+  followed.
+- `link` begins with the first name in `UNIFIEDNN_HOSTS`, or with `http://127.0.0.1:8501`.
 - They are sent by whatever process runs the supervisor: the dashboard, or a command that trains.
 """

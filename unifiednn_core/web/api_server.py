@@ -9,6 +9,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.service.doctor import Check
 from unifiednn_core.service.facade import Service
+from unifiednn_core.service.notifications import NewWebhook, WebhookView
 from unifiednn_core.service.roles import NO_ROLE, Role
 from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.retention import Retention
@@ -18,7 +19,6 @@ from unifiednn_core.store.webhooks import OF_RUNS
 from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
 from unifiednn_core.views.hosts import ListedHost
 from unifiednn_core.views.monitoring import Figures, Health
-from unifiednn_core.views.notifications import NewWebhook, WebhookTest, WebhookView
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Action, Given
@@ -98,8 +98,8 @@ class ForgottenHost(Given):
     host: str
 
 
-class RemovedHook(Given):
-    """A webhook that hears no more."""
+class Hook(Given):
+    """A webhook that was removed, or that took a test."""
 
     webhook_id: str
 
@@ -274,10 +274,16 @@ def delete_file(service: Service, sha256: str) -> DeletedFile:
     return DeletedFile(sha256=sha256)
 
 
-def remove_webhook(service: Service, hook: str) -> RemovedHook:
+def remove_webhook(service: Service, hook: str) -> Hook:
     """Send nothing more to an address."""
     service.notifications.remove_webhook(hook)
-    return RemovedHook(webhook_id=hook)
+    return Hook(webhook_id=hook)
+
+
+def test_webhook(service: Service, hook: str) -> Hook:
+    """Send a test to an address now."""
+    service.notifications.test_webhook(hook)
+    return Hook(webhook_id=hook)
 
 
 def _operates(service: Service) -> bool:
@@ -612,7 +618,7 @@ SERVER = (
         calls=("remove_webhook",),
         command="webhooks remove",
         does=remove_webhook,
-        result=RemovedHook,
+        result=Hook,
     ),
     Action(
         method="POST",
@@ -620,8 +626,8 @@ SERVER = (
         about="Send a test to an address now.",
         calls=("test_webhook",),
         command="webhooks test",
-        result=WebhookTest,
-        does=lambda service, hook: service.notifications.test_webhook(hook),
+        does=test_webhook,
+        result=Hook,
     ),
     Action(
         method="GET",
