@@ -9,7 +9,7 @@ from unifiednn_core.views import markup, wording
 
 ABOUT = "An address gets a signed JSON document for each event, which Slack and its like show as a message."
 NONE_YET = "Chats, pagers and scripts can hear when a run ends."
-SECRET = "It is shown only once. With it the receiver verifies who sent a document (docs/API.md)."
+SECRET = "It is shown only once. With it the receiver verifies who sent a document (docs/OPERATE.md)."
 WIDTH_PX = 360
 
 

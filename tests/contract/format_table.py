@@ -1,14 +1,9 @@
-"""Makes `docs/FORMATS.md`: trains every kind of network in every format inside a hybrid, and compares with plain torch.
-
-`python -m tests.contract.format_table --write` writes the page; without `--write` it says whether the page is right.
-"""
+"""Trains a network in a format inside a hybrid, and compares with plain torch."""
 
 import inspect
 import json
-import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.contract import generated_page
-from tests.contract.format_networks import CASES, SAMPLES, Case
+from tests.contract.format_networks import SAMPLES, Case
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
@@ -33,7 +27,6 @@ from unifiednn_core.preflight.pack.work import write_file
 from unifiednn_core.preflight.report import CertifyJob
 from unifiednn_core.spec.run import ArchitectureSpec, SubModelSpec
 
-PAGE = Path(__file__).parents[2] / "docs" / "FORMATS.md"
 EQUAL = "bit-equal"
 FUSED = (
     "weights are bit-equal; the test loss may differ by rounding, for in evaluation plain torch runs a "
@@ -250,85 +243,3 @@ def row(case: Case) -> list[str]:
             warnings.simplefilter("ignore")
             cells.append(cell(case, known.name, Path(folder)))
     return cells
-
-
-def short(text: str) -> str:
-    """Cell as the table shows it."""
-    return {EQUAL: EQUAL, FUSED: "weights bit-equal"}.get(text, "no")
-
-
-def page(rows: Mapping[str, list[str]]) -> str:
-    """Text of the page; reasons stand below the table, where each is said once."""
-    reasons = list(dict.fromkeys(text for cells in rows.values() for text in cells if text != EQUAL))
-    names = [known.name for known in FORMATS]
-    lines = [HEAD, f"| network | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    for name, cells in rows.items():
-        shown = [short(text) + ("" if text == EQUAL else f" ({reasons.index(text) + 1})") for text in cells]
-        lines.append(f"| {CASES[name].title} | {' | '.join(shown)} |")
-    lines += ["", "Why:", ""]
-    lines += [f"{number}. {text[0].upper()}{text[1:]}." for number, text in enumerate(reasons, 1)]
-    return "\n".join([*lines, "", FOOT])
-
-
-HEAD = """\
-# Formats
-
-This page shows which networks can be submitted in which file. `python -m tests.contract.format_table --write` writes
-it; a test fails if the page differs from its findings.
-
-`bit-equal` means: the network was read from a file of that format and trained as one of two sub-models, for two epochs
-of three steps with Adam, with a test in evaluation mode after each. Then it was separated, written, read back, and
-built again. Losses, weights and buffers equal those of the same training in plain torch, bit for bit.
-
-The first six rows are narrowed networks of table 2 of the paper: the same layers in the same order, with fewer
-channels, words and rows, on smaller images. The "ResNet50" of the paper has the weights of a ResNet-34.
-
-`no` is a limit of the file, not of the network; the reason with that number is below the table. Every network can be
-submitted as `pt2`, which `unifiednn pack` writes on your own machine.
-"""
-FOOT = """\
-## The formats
-
-| name | file | what it may contain |
-|---|---|---|
-| state_dict | `.pt`, `.pth`, `.ckpt` | weights, alone or in a dict; the spec names the network and its arguments |
-| safetensors | `.safetensors` | the same |
-| pt2 | `.pt2` | any graph of [the allowed operators](OPERATORS.md), from `torch.export.save` |
-| module | `.pt`, `.pth` | a whole network of torch layers, from `torch.save(network, path)` |
-| huggingface | `.json`, `.safetensors` | the `config.json` of a classifier of transformers, which must be installed |
-
-Other Python packages add formats with an entry point in the group `unifiednn.formats`; the contract is in
-`unifiednn_core/formats/base.py`, and `unifiednn_core.testing.formats.check_format` checks it.
-
-A `.pt2` may take several tensors and return several. All inputs have the batch as their first dimension. They have the
-names of forward's parameters; those that are no tensors keep their defaults. What forward returns is named by the keys
-of dicts, the fields of dataclasses and named tuples, and the places in tuples: `logits`, `aux`, `1`, `past.0`. None and
-what is no tensor are left out; a single tensor is called `outputs`. An output may be one number: a loss. The entries
-`inputs`, `output` and `auxiliary` of a spec say what goes where; an input that is called `targets` gets the targets.
-The other formats take one tensor and return one tensor with a row for each sample.
-
-One graph serves training and evaluation: layers such as dropout are off in evaluation. Where that is not what the code
-does, as with `if self.training`, stochastic depth or a second head in training, `unifiednn pack` stores a second graph
-for evaluation. `train()` and `eval()` switch between them. torch.export.load gives the graph of training; the trained
-`*.eval.pt2` holds that of evaluation. `with torch.no_grad():` in forward is written out: its operators stand in the
-graph on detached tensors. torch.autocast and torch.cond in forward are refused.
-
-A pickled network never runs: it is read as inert records, and the constructors of torch
-make it again. Layers that were pickled in evaluation mode stay in it; attributes that you added to a layer are
-dropped. TorchScript, compiled packages and Python files are refused; the message names `unifiednn pack`, which makes
-a `.pt2`. Layers of two inputs (Transformer, TransformerDecoder and Bilinear of torch), lazy layers, and weight_norm,
-whose newer form torch does not pickle, are refused in the same way.
-
-Each network is trained on its own data with one loss and one optimizer. A GAN, whose two networks meet in each step,
-reinforcement learning, and networks that train layer by layer are other kinds of job: `unifiednn pack` refuses
-several networks at once, and a network with several optimizers.
-"""
-
-
-def main() -> int:
-    torch.set_num_threads(1)
-    return generated_page.main(PAGE, page({name: row(case) for name, case in CASES.items()}))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ from typing import Any
 
 import typer
 
-from tests.contract.api_page import PAGE
 from unifiednn_core.cli.main import app
 from unifiednn_core.service.facade import PERMISSIONS
 from unifiednn_core.web import api_page, openapi
@@ -75,7 +74,3 @@ def test_the_page_shows_every_route_and_asks_no_other_host() -> None:
     html = api_page.page("http://127.0.0.1:8501")
     assert html.count("<details>") == len(TABLE)
     assert "<script" not in html and "//" not in re.sub(r"http://127\.0\.0\.1:8501", "", html)
-
-
-def test_the_page_in_docs_is_of_this_table() -> None:
-    assert PAGE.read_text(encoding="utf-8") == api_page.markdown(), "python -m tests.contract.api_page --write"

@@ -29,9 +29,7 @@ from tools.machine import commit, machine
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
 
-PAGE, RESULT = "RELIABILITY.md", Path("results", "chaos.json")
-POOLED_RESULT = Path("results", "chaos_pooled.json")
-CLUSTER_RESULT = "results/drill-cluster-{}.json"
+RESULT, POOLED_RESULT, CLUSTER_RESULT = "chaos.json", "chaos_pooled.json", "drill-cluster-{}.json"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 out, err = Console(), Console(stderr=True)
@@ -51,7 +49,9 @@ def chaos(
     home: Annotated[
         Path | None, typer.Option(help="Empty folder for the homes of the test; default: a temporary one.")
     ] = None,
-    write: Annotated[Path | None, typer.Option(help="Folder with RELIABILITY.md, to record the result there.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Folder to write the result file into, such as docs/results.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Kill trainings on this machine again and again and count what is lost. Does not touch your own home."""
@@ -97,16 +97,13 @@ def chaos(
 
 
 def record(folder: Path, found: report.Document) -> None:
-    """Write the result file, and the tables on the page beside it."""
-    result, page = folder / _result_of(found), folder / PAGE
-    result.parent.mkdir(exist_ok=True)
-    result.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    page.write_text(report.with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    """Write the result file; `python -m tools.generate_docs` makes a page of those in `docs/results`."""
+    (folder / _result_of(found)).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def _result_of(found: report.Document) -> Path:
+def _result_of(found: report.Document) -> str:
     if "cluster" in found:
-        return Path(CLUSTER_RESULT.format(found["cluster"]["database"]))
+        return CLUSTER_RESULT.format(found["cluster"]["database"])
     return POOLED_RESULT if "pooled" in found else RESULT
 
 
@@ -118,8 +115,8 @@ def _refuse_what_cannot_be_done(home: Path | None, write: Path | None) -> None:
         wrong = f"--home: {home} holds your own runs. Name another folder."
     elif home is not None and home.exists() and (not home.is_dir() or any(home.iterdir())):
         wrong = f"--home: {home} is not empty. Name an empty or new folder."
-    elif write is not None and not (write / PAGE).is_file():
-        wrong = f"--write: {write} has no {PAGE}. Name the docs folder of a clone."
+    elif write is not None and not write.is_dir():
+        wrong = f"--write: {write} is no folder. Name docs/results of a clone."
     if wrong is not None:
         err.print(f"[bold red]error[/] {escape(wrong)}", soft_wrap=True)
         raise typer.Exit(BAD_INPUT)

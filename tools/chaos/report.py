@@ -8,8 +8,6 @@ from tools.chaos.judge import ANY_MOMENT, Outcome
 from tools.chaos.plan import CHECKPOINT_STEPS
 from unifiednn_core.base.failpoints import ACTIONS, POINTS
 
-BEGIN, END = "<!-- chaos:begin -->", "<!-- chaos:end -->"
-POOLED_BEGIN, POOLED_END = "<!-- pooled:begin -->", "<!-- pooled:end -->"
 SHOWN_PROBLEMS = 50
 LASTING = {
     "stop": "hosts stopped for a while (SIGSTOP)",
@@ -170,7 +168,7 @@ FAULT_HEADS: Row = ("where it struck", *(_ACTION_NAMES[action] for action in ACT
 
 
 def markdown(found: Document) -> str:
-    """The part of `docs/RELIABILITY.md` between two markers."""
+    """The tables of a result."""
     machine, commit = found["machine"], found["commit"] or "unknown"
     verdict = "It passed." if found["passed"] else "**It failed.**"
     parts = [
@@ -190,24 +188,6 @@ def _cut_off(found: Document) -> str:
     if asked is None or minutes is None or found["kills"] >= asked:
         return ""
     return f" It was asked for {asked:,} kills; the limit of {minutes:g} minutes ended it after {found['kills']:,}."
-
-
-def markers(found: Document) -> tuple[str, str]:
-    """The lines between which a result stands."""
-    if "cluster" in found:
-        name = f"cluster-{found['cluster']['database']}"
-        return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    return (POOLED_BEGIN, POOLED_END) if "pooled" in found else (BEGIN, END)
-
-
-def with_table(page: str, found: Document) -> str:
-    """A page with its table made anew; raises `ValueError` if it has no place for it."""
-    first, last = markers(found)
-    before, begin, rest = page.partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise ValueError(f"The page has no lines {first} and {last} to put the table between.")
-    return f"{before}{first}\n{markdown(found)}\n{last}{after}"
 
 
 def _places(outcome: Outcome) -> list[str]:

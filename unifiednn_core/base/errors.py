@@ -124,7 +124,7 @@ class BlobsUnreachable(UnifiedNNError, OSError):
 class ContractBroken(UnifiedNNError, RuntimeError):
     """A network calls an operator in a way that its contract does not allow; the operator did not run."""
 
-    remedy = "Correct the network and export it again; docs/OPERATORS.md says what each operator takes."
+    remedy = "Correct the network and export it again; docs/generated/OPERATORS.md says what each operator takes."
 
     def __init__(self, operator: str, problem: str, node: str = ""):
         self.operator, self.problem, self.node = operator, problem, node

@@ -44,7 +44,7 @@ def import_file(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a file into the library; a table or a text becomes a data set by a plan of its columns (docs/DATA.md)."""
+    """Bring a file into the library; a table or a text becomes a data set by a plan of its columns."""
     with opened(as_json) as service:
         try:
             wish = TableImportOptions(

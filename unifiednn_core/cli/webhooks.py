@@ -15,7 +15,7 @@ Events = Annotated[
 ]
 WebhookId = Annotated[str, typer.Argument(help="Id of the webhook; list them with: unifiednn webhooks list")]
 
-webhooks = typer.Typer(help="Tell other programs of the ends of runs (docs/API.md).", no_args_is_help=True)
+webhooks = typer.Typer(help="Tell other programs of the ends of runs (docs/OPERATE.md).", no_args_is_help=True)
 
 
 @webhooks.command("add")

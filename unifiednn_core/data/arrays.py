@@ -14,7 +14,7 @@ from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
 
 INPUTS, TARGETS = "inputs", "targets"
-_MEANINGS = {
+MEANINGS = {
     **dict.fromkeys(("inputs", "input", "x", "data", "features", "feature", "images", "image", "imgs"), INPUTS),
     **dict.fromkeys(("targets", "target", "y", "labels", "label"), TARGETS),
 }
@@ -51,14 +51,14 @@ def _said(name: str) -> tuple[str, str | None]:
         return "", None
     words = [piece for word in _WORDS.split(PurePosixPath(name).name.lower()) for piece in _pieces(word)]
     parts = [PART_NAMES[word] for word in words if word in PART_NAMES]
-    meanings = [_MEANINGS.get(word) for word in words if word not in PART_NAMES]
+    meanings = [MEANINGS.get(word) for word in words if word not in PART_NAMES]
     return (parts[0] if parts else ""), (meanings[0] if len(meanings) == 1 and len(parts) < 2 else None)
 
 
 def _pieces(word: str) -> tuple[str, ...]:
     for part in PART_NAMES:
         for rest in (word.removeprefix(part), word.removesuffix(part)):
-            if rest != word and rest in _MEANINGS:
+            if rest != word and rest in MEANINGS:
                 return part, rest
     return (word,) if word else ()
 

@@ -45,7 +45,7 @@ _LIBRARIES = {
     "higher_order": "Write the region with plain operators: torch.where instead of torch.cond, a Python loop instead "
     "of scan or while_loop.",
 }
-_ELSE = "Write the layer with operators that docs/OPERATORS.md lists; that page also says how to add one."
+_ELSE = "Write the layer with operators that docs/generated/OPERATORS.md lists; CONTRIBUTING.md says how to add one."
 _LAYER = re.compile(r"[A-Za-z0-9_.@]{1,300},([A-Za-z0-9_.@]{0,200}),([A-Za-z0-9_.]{1,300})")
 
 

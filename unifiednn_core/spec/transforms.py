@@ -1,7 +1,7 @@
 """Transforms that a sub-model can name, with their arguments: `{"name": "random_crop", "padding": 4}`.
 
 Names and arguments are torchvision's where it has the transform; class names are valid, too. Forms, JSON validation,
-`docs/TRANSFORMS.md` and `data.transforms` use this table; tests compare it with the transforms themselves.
+`docs/generated/TRANSFORMS.md` and `data.transforms` use this table; tests compare it with the transforms themselves.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The routes for people: a page of this server without scripts and foreign hosts, and the text of docs/API.md."""
+"""The routes for people: a page of this server without scripts and foreign hosts."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from unifiednn_core.views import markup
 from unifiednn_core.views.report.html import HERE
 from unifiednn_core.web.action import ROOT, Action
 from unifiednn_core.web.openapi import ABOUT, document, fields_of, parts_of
-from unifiednn_core.web.rest import KEY, TABLE, TERMINAL_ALONE
+from unifiednn_core.web.rest import KEY, TABLE
 
 A_DAY = {"Cache-Control": "public, max-age=86400"}
 GROUPS = {
@@ -100,31 +100,6 @@ def page(server: str) -> str:
     return "".join([*parts, "</main></body></html>\n"])
 
 
-def markdown() -> str:
-    """Text of docs/API.md."""
-    lines = ["# Routes", "", "`python -m tests.contract.api_page --write` writes this page from the table of routes; a"]
-    lines += [
-        "test fails if it differs. A running server shows the same at `/api/v1`, with an OpenAPI 3.1 document at",
-        "",
-    ]
-    lines[-1] = "`/api/v1/openapi.json`."
-    for text in INTRODUCTION:
-        lines += ["", text]
-    for heading, actions in grouped():
-        lines += ["", f"## {heading}", "", "| route | does | in a terminal | parameters | least role |"]
-        lines.append("|---|---|---|---|---|")
-        for action in actions:
-            names = ", ".join(f"`{name}`{'' if one['required'] else '?'}" for name, one in fields_of(action).items())
-            command = f"`unifiednn {action.command}`" if action.command else ""
-            once = " *once*" if action.once else ""
-            cells = (f"`{action.method} {action.address}`{once}", action.about, command, names, str(action.least))
-            lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "`?` marks parameters that may be left out. These commands have no route:", ""]
-    lines += [f"- `unifiednn {name}`: {reason}" for name, reason in TERMINAL_ALONE.items()]
-    lines += ["", _AFTER]
-    return "\n".join(lines)
-
-
 def example(action: Action, server: str) -> str:
     """A command line that asks a server."""
     address = action.address
@@ -188,56 +163,3 @@ def _marked(text: str) -> str:
     parts = [markup.text(part) for part in text.split("`")]
     coded = "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
     return "".join(f"<em>{part}</em>" if place % 2 else part for place, part in enumerate(coded.split("*")))
-
-
-_AFTER = """\
-## Submit a spec from a script
-
-```sh
-sha256=$(unifiednn import lenet.pt2 --json | jq -r .sha256)     # or by /files/uploads, from another machine
-curl -H "Authorization: Bearer $UNIFIEDNN_TOKEN" -H "Idempotency-Key: night-17" \\
-     --json "{\\"spec\\": $(cat spec.json)}" http://127.0.0.1:8501/api/v1/runs
-```
-
-An upload from another machine is announced, sent and imported: `POST /files/uploads` with `filename` and `size_bytes`,
-`PATCH` with the header `Upload-Offset`, then `POST /files/uploads/{upload}/finish`, or
-`POST /api/v1/uploads/{upload}/import` with options. After a lost connection, `GET` tells the offset to go on from.
-
-## Prometheus and health
-
-`GET /metrics` has runs and sub-models by state, length of the queue and its oldest wait, workers and their restarts,
-steps, memory, load, temperature and power of each device, disk, library, and whether the supervisor runs. It names
-devices, and no people and no runs. On a server with sign-in, create a token with `unifiednn token create --for
-prometheus --role viewer --days 365` and give it to Prometheus; a submitter's token gets 403. Without sign-in Prometheus
-has to run as the same user on the same machine.
-
-```yaml
-scrape_configs:
-  - job_name: unifiednn
-    authorization: { credentials_file: /etc/prometheus/unifiednn.token }
-    static_configs: [{ targets: ["unifiednn.example.org:443"] }]
-    scheme: https
-```
-
-`GET /health` answers 200, or 503 if the store, the supervisor or the disk does not allow work, and says which, to
-anyone who can reach the server. The answer also has the state of the process that reads files; it does
-not count, because that process starts when it is needed.
-
-## Webhooks
-
-An admin adds addresses with `unifiednn webhooks add URL`, on the page Admin, or by `POST /api/v1/webhooks`. Each event
-is one `POST` of JSON: `id`, `event`, `run`, `name`, `mode`, `submodel` (of sub-models), `state`, `cause`, `at`, `link`
-and `text`, which Slack and its like show. Events are `run.completed`, `run.failed`, `run.interrupted` (not of a run
-that goes on), the same of `submodel`, and `submodel.ready` once its model can be downloaded.
-
-- An answer 2xx within 20 s counts as taken. Otherwise the event is sent again after 30 s and after 10 min, and then
-  given up. Events of one address are sent in order. A restart loses nothing; what comes twice has the same `id`.
-- They are signed as [Standard Webhooks](https://www.standardwebhooks.com) say: `webhook-signature` is `v1,` and the
-  Base64 of the HMAC-SHA256 of `webhook-id`, `webhook-timestamp` and the body, joined by points, with the secret that is
-  shown once (Base64 after `whsec_`). The server stores the secret as it is, in its private home.
-- Public addresses need HTTPS. Only somebody at the machine can add one in a private network or on the server itself.
-  It is checked before each delivery, and the connection goes to the address that was checked. Redirects are not
-  followed.
-- `link` begins with the first name in `UNIFIEDNN_HOSTS`, or with `http://127.0.0.1:8501`.
-- They are sent by whatever process runs the supervisor: the dashboard, or a command that trains.
-"""

@@ -49,7 +49,7 @@ TOO_MANY_FILES = (
 )
 PROXIES = "FORWARDED_ALLOW_IPS"
 """Proxies whose X-Forwarded-For uvicorn believes; by default every program of this machine."""
-SIGN_IN = "Several people can share a dashboard once sign-in is configured (docs/ACCESS.md)."
+SIGN_IN = "Several people can share a dashboard once sign-in is configured (docs/OPERATE.md)."
 
 
 def middleware(local: Callable[[], bool]) -> list[Middleware]:

@@ -1,4 +1,4 @@
-"""Slow transforms: a loop over samples and pixels each, from the numbers that `docs/TRANSFORMS.md` says are drawn."""
+"""Slow transforms: a loop over samples and pixels each, from the numbers that the generated page says are drawn."""
 
 import colorsys
 import math

@@ -229,7 +229,7 @@ def test_the_hyperparameters_beside_it_are_the_specs_own_and_stay_when_edited(pa
         ("Mean", NUMBERS, ("For a batch of 8 forward gives [2]", "a row for each sample")),
         ("OneBatch", NUMBERS, ("only one batch size", "x.shape[0]")),
         ("Outside", NUMBERS, ("NumPy",)),
-        ("Dividing", NUMBERS, ("div.Tensor_mode", "what may be 0 or -1", "docs/OPERATORS.md")),
+        ("Dividing", NUMBERS, ("div.Tensor_mode", "what may be 0 or -1", "docs/generated/OPERATORS.md")),
         ("Noisy", NUMBERS, ("differs from the code in", "the output of a batch of 8", "torch's own functions")),
         ("Counting", NUMBERS, ("differs from the code",)),
         ("Recurrent", parse_example(["5,4"], batch=3, free=["1"]), ("dimension 1", "--free")),
