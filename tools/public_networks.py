@@ -30,6 +30,8 @@ from unifiednn_core.formats.weights import state_sha256
 EPOCHS, BATCH, SAMPLES, SEED, RATE, WORDS = 2, 4, 7, 11, 1e-3, 8
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PATIENCE_S = 600
+_COMMAND = "from unifiednn_core.cli.main import main; main()"
+_ROOT = Path(__file__).parents[1]
 _GPT = """
 from mingpt.model import GPT
 def network():
@@ -120,8 +122,8 @@ def tried(clones: Path, folder: Path) -> list[dict[str, Any]]:
             parts.append(_submodel(network, place, folder))
     spec = {"name": "public", "device": "cpu", "threads": 1, "policy": {"name": "round_robin"}, "submodels": parts}
     (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-    done = _run("-m", "unifiednn_core.cli.main", "train", str(folder / "spec.json"), "--json", home=folder / "home")
-    trained = {part["name"]: part for part in json.loads(done.stdout)["submodels"]}
+    done = _run("-c", _COMMAND, "train", str(folder / "spec.json"), "--json", home=folder / "home")
+    trained = json.loads(done.stdout)["submodels"]
     for place, (network, row) in enumerate(zip(NETWORKS, rows, strict=True)):
         if row["refused"] is None:
             plain = _run("-m", "tools.public_networks", "plain", str(place), str(clones), str(folder))
@@ -135,7 +137,7 @@ def _run(*arguments: str, home: Path | None = None, folder: Path | None = None) 
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({} if home is None else {"UNIFIEDNN_HOME": str(home)})
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=folder, timeout=PATIENCE_S, check=False
+        command, capture_output=True, text=True, env=environment, cwd=folder or _ROOT, timeout=PATIENCE_S, check=False
     )
 
 
@@ -150,7 +152,7 @@ def _pack(network: Network, clones: Path, folder: Path) -> str | None:
         words += ["--input", f"{name}={sizes}" if len(network.inputs) > 1 else sizes]
     for name, value in network.arguments.items():
         words += ["--arg", f"{name}={json.dumps(value)}"]
-    done = _run("-m", "unifiednn_core.cli.main", *words, folder=clones / network.clone)
+    done = _run("-c", _COMMAND, *words, folder=clones / network.clone)
     said = json.loads(done.stdout) if done.stdout else {"findings": [{"message": done.stderr.strip()}]}
     return None if done.returncode == 0 else str((said["findings"] or [{"message": "It failed."}])[0]["message"])
 

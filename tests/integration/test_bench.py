@@ -38,7 +38,6 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(
             assert arm["submodels"][name]["state_sha256"] == concurrent["submodels"][name]["state_sha256"] != [None]
     for case in (plain, resident):
         assert case["verdicts"]["fcfs"]["concurrent"]["identical_weights"] is True
-    assert resident["baselines"]["concurrent"]["loader_s"] < concurrent["loader_s"]
     assert piped["verdicts"] == {} and piped["baselines"]["concurrent"]["problem"] is None
     for name, part in piped["baselines"]["concurrent"]["submodels"].items():
         assert part["test_accuracy"] is not None

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
 
@@ -17,12 +18,21 @@ Arm = Literal["plain", "resident", "pipedream", "dropit", "dropit_published", "m
 """How a baseline trains: as the product's script does, as one of `scripts`, or with kernels of several at once."""
 SCRIPT = "UNIFIEDNN_BENCH_SCRIPT"
 """Environment variable of a worker with the name of its script."""
+_TOOLS = Path(__file__).resolve().parents[1]
 _MPS, _PATIENCE_S = "nvidia-cuda-mps-control", 60.0
 
 
 def runs_here(arm: Arm) -> bool:
     """Whether this machine has what an arm needs."""
     return arm != "mps" or shutil.which(_MPS) is not None
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Have confined workers see the scripts: of the repository they see the package, and what the environment names."""
+    search_path = os.pathsep.join(filter(None, (str(_TOOLS), os.environ.get("PYTHONPATH"))))
+    with patch.dict(os.environ, {"PYTHONPATH": search_path}):
+        yield
 
 
 @contextmanager

@@ -74,6 +74,7 @@ def measure(
     notes = tuple(f"Not run, because this machine lacks it: {name}." for name in absent)
     count, done = repeats * sum(len(arms_of(prepared)) for prepared in cases), 0
     with ExitStack() as stack:
+        stack.enter_context(arms.shown())
         # Each kind of arm has a home of its own: its baselines have the fingerprint of the others.
         kinds = dict.fromkeys(prepared.case.arm for prepared in cases)
         places = {kind: stack.enter_context(_workplace(Home(folder / f"home-{kind}"))) for kind in kinds}
