@@ -166,7 +166,7 @@ def _submodel(network: Network, place: int, folder: Path) -> dict[str, Any]:
         drawn["targets"] = torch.randint(0, classes, (SAMPLES, *sizes), generator=generator)
     inputs, targets = drawn.values()
     save_file({"inputs": inputs, "targets": targets}, folder / f"{network.name}.safetensors")
-    hyper = {"epochs": EPOCHS, "batch_size": BATCH, "learning_rate": RATE, "seed": SEED}
+    hyper: dict[str, Any] = {"epochs": EPOCHS, "batch_size": BATCH, "learning_rate": RATE, "seed": SEED}
     hyper |= {"optimizer": _optimizer(place), "criterion": "cross_entropy" if network.targets else "none"}
     part = {"name": network.name, "model": f"{network.name}.pt2", "train_data": f"{network.name}.safetensors"}
     return part | {"hyperparameters": hyper} | ({} if network.targets else {"output": "1"})
@@ -196,14 +196,14 @@ def plain(network: Network, place: int, clones: Path, folder: Path) -> str:
     order_of = torch.Generator().manual_seed(SEED)
     module.train()
     for _ in range(EPOCHS):
-        for chosen in torch.randperm(SAMPLES, generator=order_of).split(BATCH):
+        for chosen in torch.split(torch.randperm(SAMPLES, generator=order_of), BATCH):
             optimizer.zero_grad(set_to_none=True)
             inputs, targets = data["inputs"][chosen], data["targets"][chosen]
             if network.targets:
                 loss = nn.functional.cross_entropy(module(inputs), targets)
             else:
                 loss = module(inputs, targets)[1]
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
     return state_sha256(module.state_dict())
 

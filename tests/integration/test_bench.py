@@ -9,9 +9,8 @@ import pytest
 from tests.tools.bench_kit import ASKED, CASE, SCENARIO, write_data
 from tools.bench import arms, launcher, report, result, runner
 from tools.bench.scenarios import Hybrid
-from unifiednn_core.service import facade
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.new_interpreters]  # an arm is another program
 NAMES = ("lenet-1", "lenet-2")
 
 
@@ -20,9 +19,8 @@ def test_a_workload_runs_through_the_service_and_has_equal_weights(
 ) -> None:
     stopped: list[str] = []
     template = SimpleNamespace(stop=lambda: stopped.append("stop"), start=lambda: None, ready=lambda: True)
-    monkeypatch.setattr(launcher, "LocalLauncher", facade.LocalLauncher)  # which forks workers of tests
     monkeypatch.setattr(launcher, "template", template)
-    monkeypatch.setattr(arms.shutil, "which", lambda _: None)
+    monkeypatch.setattr(arms, "runs_here", lambda arm: arm != "mps")
     first = replace(CASE, hybrids=(*CASE.hybrids, Hybrid(policy={"name": "priority"}, start="warm")))
     others = [replace(CASE, name=arm, arm=arm) for arm in ("resident", "pipedream", "mps")]
     scenario = replace(SCENARIO, cases=(first, *others))

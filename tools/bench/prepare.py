@@ -69,7 +69,12 @@ def _submodel(task: Task, scale: Scale, train: str, test: str) -> SubModelSpec:
         hyper["lr_scheduler"] = {"name": "exponential", "args": {"gamma": task.lr_decay}}
     built = network.suffix == ".safetensors"
     architecture = ArchitectureSpec(name=network.architecture, args=network.args(scale)) if built else None
-    asked = {"name": task.name, "model": _weights_of(task), "architecture": architecture, "priority": task.priority}
+    asked: dict[str, Any] = {
+        "name": task.name,
+        "model": _weights_of(task),
+        "architecture": architecture,
+        "priority": task.priority,
+    }
     asked |= {"train_data": train, "test_data": test, "hyperparameters": hyper, **data.SOURCES[task.data].scaling}
     return SubModelSpec.model_validate(asked)
 

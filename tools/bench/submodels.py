@@ -29,8 +29,10 @@ def made(build: Callable[[], nn.Module], data: Dataset, asked: Mapping[str, Mapp
             return build()
 
     module, resident, parts = seeded(), ResidentData(HOST), []
-    sizes = {"parameters": count_parameters(module), "weights_bytes": size_bytes(module.state_dict())}
-    definition = Definition(format="bench", path=Path("bench"), build=seeded, **sizes)
+    count, weights_bytes = count_parameters(module), size_bytes(module.state_dict())
+    definition = Definition(
+        format="bench", path=Path("bench"), build=seeded, parameters=count, weights_bytes=weights_bytes
+    )
     for name, given in asked.items():
         document = {"name": name, "model": "bench", "train_data": "bench", "hyperparameters": {**given, "seed": SEED}}
         train = resident.hold("bench", lambda: data)

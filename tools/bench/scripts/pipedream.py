@@ -155,7 +155,7 @@ def layers_of(network: nn.Module) -> list[nn.Module]:
         ends = needed_until <= place and not any(_writes_into(user, traced) for user in node.users)
         layer += ends
         needed_until = max(needed_until, *(places[user] for user in node.users))
-    split = split_module(traced, network, lambda node: layer_of.get(node.name, 0))  # type: ignore[no-untyped-call]
+    split = split_module(traced, network, lambda node: layer_of.get(node.name, 0))
     return list(split.children())
 
 
@@ -187,8 +187,8 @@ class PipeDreamScript(vanilla.PlainScript):
 
     @cached_property
     def _stages(self) -> list[Stage]:
-        data: Any = self.train_data.dataset
-        batch = self._prepared([tensor[: self.job.batch_size] for tensor in data.tensors])
+        loader: Any = self.train_data
+        batch = self._prepared([tensor[: self.job.batch_size] for tensor in loader.dataset.tensors])
         return [Stage(module, self.optimizer) for module in stages_of(self.module, batch.tensors[0])]
 
     def _prepared(self, loaded: vanilla.Loaded) -> Batch:

@@ -23,7 +23,7 @@ class ResidentBatches:
     def __iter__(self) -> Iterator[Loaded]:
         """Yield the batches of one epoch, each a copy."""
         order = range(len(self.tensors[0])) if self.order is None else self.order
-        for chosen in torch.tensor(list(order), device=self.tensors[0].device).split(self.batch_size):
+        for chosen in torch.split(torch.tensor(list(order), device=self.tensors[0].device), self.batch_size):
             yield tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
 
     def __len__(self) -> int:
