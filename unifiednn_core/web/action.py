@@ -1,18 +1,22 @@
-"""What one row of the table of routes says, and the parameters that several rows share."""
+"""What one row of the table of routes says, how rows are added, and the parameters that several rows share."""
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from unifiednn_core.service.facade import PERMISSIONS
+from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.run_query import NEWEST_ROWS
 
 ROOT = "/api/v1"
 RUN, SUBMODEL = "/runs/{run}", "/runs/{run}/submodels/{submodel}"
 MOST_ROWS = 100_000
+Document = dict[str, Any]
+Does = TypeVar("Does", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Action:
     """Command of the terminal that does the same."""
     given: type[BaseModel] | None = None
     """Parameters: of a GET in the address, otherwise as JSON in the body."""
-    result: Any = dict[str, Any]
+    result: Any = Document
     """Type of the document that it answers."""
     status: int = 200
     once: bool = False
@@ -46,6 +50,48 @@ class Action:
     def least(self) -> Role:
         """The least role that may use it."""
         return max((PERMISSIONS[name].least for name in self.calls), key=lambda role: role.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Rows of the table, in the order in which they were added."""
+
+    rows: list[Action] = field(default_factory=list)
+
+    def add(self, method: str, path: str, *calls: str, result: Any = None, **others: Any) -> Callable[[Does], Does]:
+        """Decorator: the function carries the route out; its docstring and its annotations are those of the route."""
+
+        def declare(does: Does) -> Does:
+            kinds, about = does.__annotations__, inspect.getdoc(does) or ""
+            found = {"given": kinds.get("given"), "result": result or kinds["return"]}
+            self.rows.append(Action(method=method, path=path, about=about, calls=calls, does=does, **found, **others))
+            return does
+
+        return declare
+
+    def get(self, path: str, about: str, action: str, result: Any = Document, command: str = "") -> None:
+        """A route that answers what one action of the service returns for the parts of the path."""
+
+        def does(service: Service, **parts: str) -> object:
+            return attrgetter(action)(service)(*parts.values())
+
+        does.__doc__ = about
+        self.add("GET", path, action.rpartition(".")[2], result=result, command=command)(does)
+
+    def order(self, path: str, about: str, action: str, then: Callable[..., object], command: str) -> None:
+        """A route that calls one action of the service with the parts of the path, and answers what `then` returns."""
+
+        def does(service: Service, **parts: str) -> object:
+            attrgetter(action)(service)(*parts.values())
+            return then(service, *parts.values())
+
+        does.__doc__ = about
+        result = then.__annotations__["return"]
+        self.add("POST", path, action.rpartition(".")[2], result=result, command=command)(does)
+
+    def file(self, path: str, about: str, *calls: str, method: str = "GET", result: Any = bytes, **others: Any) -> None:
+        """A route of files, which is served elsewhere."""
+        self.rows.append(Action(method=method, path=path, about=about, calls=calls, does=None, result=result, **others))
 
 
 class Given(BaseModel):

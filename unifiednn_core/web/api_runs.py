@@ -1,7 +1,7 @@
 """Rows of the table of routes that concern runs and comparisons. Specs name files by their content: `sha256:...`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,11 +18,10 @@ from unifiednn_core.views.forecast import Counterfactual
 from unifiednn_core.views.hybrids import LineEntry
 from unifiednn_core.views.run_rows import summary
 from unifiednn_core.views.runs import RunView
-from unifiednn_core.web.action import RUN, SUBMODEL, Action, Given, Page, StateNow
+from unifiednn_core.web.action import RUN, SUBMODEL, Document, Given, Page, Routes, StateNow
 
 HERE = Path("/")
 """Folder of relative paths; nobody can name paths by a route."""
-Document = dict[str, Any]
 Told = dict[str, str]
 """A `StateNow` without its null fields."""
 Warned = tuple[Finding, ...]
@@ -160,152 +159,6 @@ class RunProgress(Given):
     """By name: status, epochs, steps, cause, remedy, artifact."""
 
 
-def submit(service: Service, given: NewRun) -> Submitted:
-    """Submit a run."""
-    return _submit(service, _with_policy(parse_run(given.spec), given.policy), given.baselines)
-
-
-def submit_network(service: Service, given: NewSubmission) -> Submitted:
-    """Submit a network for shared hybrids."""
-    return _submit(service, as_shared(given.network, "network", given.device))
-
-
-def check(service: Service, given: CheckedSpec) -> CheckReport:
-    """Check a spec."""
-    return service.runs.check(parse_run(given.spec), HERE)
-
-
-def simulate(service: Service, given: CheckedSpec) -> list[Document]:
-    """What every policy would do with a spec."""
-    return [one.document for one in service.runs.forecast(parse_run(given.spec))]
-
-
-def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactual:
-    """What a change of a run would do."""
-    policy = None if given.policy is None else _policy(given.policy)
-    asked = RunChange(
-        policy=policy, priorities=given.priorities or {}, epochs=given.epochs or {}, order=given.order or ()
-    )
-    return service.runs.forecast_change(run, asked)
-
-
-def new_baseline(service: Service, given: NewBaseline) -> Submitted:
-    """Queue a baseline of a spec."""
-    return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, given.mode))
-
-
-def compare(service: Service, given: NewComparison) -> Compared:
-    """Queue a hybrid with its baselines."""
-    spec = _with_policy(parse_run(given.spec), given.policy)
-    run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else BASELINES)
-    queued: dict[str, str] = {}
-    refused: dict[str, str] = {}
-    for mode in BASELINES:
-        try:
-            queued[mode] = service.comparisons.start_baseline(run_id, mode, fresh=given.fresh)
-        except BadInput as error:  # the hybrid is queued: a repeated request must not queue it again
-            refused[mode] = str(error)
-    return Compared(run_id=run_id, baselines=queued, refused=refused)
-
-
-def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
-    """Queue a baseline of a run."""
-    return Submitted(run_id=service.comparisons.start_baseline(run, given.mode, fresh=given.fresh))
-
-
-def listed(service: Service, given: Page) -> list[Document]:
-    """The newest runs of this person, the newest first."""
-    return [summary(line.run) for line in service.runs.listing(RunQuery(rows=given.limit)).lines]
-
-
-def progress(service: Service, run: str) -> RunProgress:
-    """States and progress of a run."""
-    view = service.runs.observe(run)
-    return RunProgress(
-        run=summary(view),
-        waits_for=view.waits_for,
-        cause=view.cause,
-        remedy=view.remedy,
-        submodels={part["name"]: part for part in _parts(view)},
-    )
-
-
-def end(service: Service, run: str, given: OfSubModel) -> Told:
-    """Stop a run or a sub-model."""
-    return _told(run, given.submodel, service.runs.stop(run, given.submodel))
-
-
-def discard(service: Service, run: str, given: OfSubModel) -> Told:
-    """Discard a run or a sub-model."""
-    return _told(run, given.submodel, service.runs.discard(run, given.submodel))
-
-
-def pause(service: Service, run: str, given: OfSubModel) -> Told:
-    """Pause a run or a sub-model."""
-    return _told(run, given.submodel, service.runs.pause(run, given.submodel))
-
-
-def resume(service: Service, run: str, given: OfSubModel) -> Told:
-    """Continue a run or a sub-model."""
-    return _told(run, given.submodel, service.runs.resume(run, given.submodel))
-
-
-def save(service: Service, run: str, given: OfSubModel) -> Told:
-    """Write a checkpoint."""
-    return _told(run, given.submodel, service.runs.save(run, given.submodel))
-
-
-def retry(service: Service, run: str, given: RetryChanges) -> Told:
-    """Retry a failed sub-model."""
-    changes = given.model_dump(exclude={"submodel"})
-    return _told(run, given.submodel, service.runs.retry(run, given.submodel, **changes))
-
-
-def change_run(service: Service, run: str, given: RunChanges) -> Told:
-    """Change the policy, the order of the sub-models, or the devices of a run."""
-    state: State | None = None
-    policy = None if given.policy is None else _policy(given.policy)
-    if policy is not None:
-        policy_named(policy.name, policy.parameters)  # nothing is changed if one change cannot be
-    if given.order is not None:  # refuses a wrong order, so it is the first
-        state = service.runs.reorder(run, given.order)
-    if policy is not None:
-        state = service.runs.set_policy(run, policy)
-    if given.moves is not None:
-        state = service.runs.set_moves(run, given.moves)
-    return _told(run, None, _some_change(state, "policy, order or moves"))
-
-
-def change_submodel(service: Service, run: str, submodel: str, given: SubModelChanges) -> Told:
-    """Change priority, epochs, deadline or logical devices of a sub-model."""
-    state: State | None = None
-    if given.epochs is not None:
-        state = service.runs.set_epochs(run, submodel, given.epochs)
-    if given.devices is not None:
-        state = service.runs.set_devices(run, submodel, given.devices)
-    if given.priority is not None:
-        state = service.runs.set_priority(run, submodel, given.priority)
-    if given.deadline_s is not None:
-        state = service.runs.set_deadline(run, submodel, given.deadline_s or None)
-    return _told(run, submodel, _some_change(state, "priority, epochs, deadline_s or devices"))
-
-
-def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
-    """Add the sub-models of a spec to a run; all errors are reported before the first one joins."""
-    asked = parse_run(given.spec)
-    if len(asked.submodels) > 1:
-        errors = [found for found in service.runs.check(asked, HERE).findings if found.severity == "error"]
-        if errors:
-            raise BadInput(errors)
-    return [_told(run, part.name, service.runs.add_submodel(run, part, HERE)) for part in asked.seeded()]
-
-
-def delete(service: Service, run: str) -> DeletedRun:
-    """Delete a run."""
-    service.runs.delete_run(run)
-    return DeletedRun(run_id=run)
-
-
 def _submit(service: Service, spec: RunSpec, baselines: tuple[Baseline, ...] = ()) -> Submitted:
     warnings: list[Finding] = []
     run_id = service.runs.submit(spec, HERE, baselines=baselines, on_warnings=warnings.extend)
@@ -336,300 +189,186 @@ def _parts(view: RunView) -> list[Document]:
     return [{"status": part.state.value, **{name: getattr(part, name) for name in names}} for part in view.submodels]
 
 
-RUNS = (
-    Action(
-        method="GET",
-        path="/runs",
-        about="List the newest runs.",
-        calls=("listing",),
-        command="runs",
-        does=listed,
-        given=Page,
-        result=list[Document],
-    ),
-    Action(
-        method="POST",
-        path="/runs",
-        about="Submit a run.",
-        calls=("submit",),
-        command="train",
-        does=submit,
-        given=NewRun,
-        result=Submitted,
-        status=201,
-        once=True,
-    ),
-    Action(
-        method="POST",
-        path="/submissions",
-        about="Submit one network for hybrids shared with others.",
-        calls=("submit",),
-        command="submit",
-        does=submit_network,
-        given=NewSubmission,
-        result=Submitted,
-        status=201,
-        once=True,
-    ),
-    Action(
-        method="POST",
-        path="/check",
-        about="Check a spec and its files, without training.",
-        calls=("check",),
-        command="check",
-        does=check,
-        given=CheckedSpec,
-        result=CheckReport,
-    ),
-    Action(
-        method="POST",
-        path="/simulate",
-        about="What every policy would do with a spec, its own policy first.",
-        calls=("forecast",),
-        command="simulate",
-        does=simulate,
-        given=CheckedSpec,
-        result=list[Document],
-    ),
-    Action(
-        method="POST",
-        path="/baselines",
-        about="Train a spec with plain PyTorch.",
-        calls=("submit_arm",),
-        command="baseline",
-        does=new_baseline,
-        given=NewBaseline,
-        result=Submitted,
-        status=201,
-        once=True,
-    ),
-    Action(
-        method="POST",
-        path="/comparisons",
-        about="Train a spec as a hybrid and with plain PyTorch.",
-        calls=("submit", "start_baseline"),
-        command="compare",
-        does=compare,
-        given=NewComparison,
-        result=Compared,
-        status=201,
-        once=True,
-    ),
-    Action(
-        method="GET",
-        path=RUN,
-        about="Results of a run; each look is in the audit log.",
-        calls=("document",),
-        does=lambda service, run: service.runs.document(run),
-    ),
-    Action(
-        method="GET",
-        path=f"{RUN}/progress",
-        about="States and progress of a run, to look at often.",
-        calls=("observe",),
-        does=progress,
-        result=RunProgress,
-    ),
-    Action(
-        method="GET",
-        path=f"{RUN}/spec",
-        about="Spec of a run, with files named by content.",
-        calls=("spec_document",),
-        does=lambda service, run: service.runs.spec_document(run),
-    ),
-    Action(
-        method="GET",
-        path=f"{RUN}/comparison",
-        about="A run compared with its baselines.",
-        calls=("comparison_document",),
-        does=lambda service, run: service.comparisons.comparison_document(run),
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/baselines",
-        about="Queue a baseline of a run.",
-        calls=("start_baseline",),
-        does=baseline_of,
-        given=BaselineOfRun,
-        result=Submitted,
-        status=201,
-        once=True,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/pause",
-        about="Pause a run or one sub-model at the next step.",
-        calls=("pause",),
-        command="pause",
-        does=pause,
-        given=OfSubModel,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/resume",
-        about="Continue a run or one sub-model.",
-        calls=("resume",),
-        command="resume",
-        does=resume,
-        given=OfSubModel,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/save",
-        about="Write a checkpoint of a run or one sub-model now.",
-        calls=("save",),
-        command="save",
-        does=save,
-        given=OfSubModel,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/stop",
-        about="End a run or one sub-model, and keep its progress.",
-        calls=("stop",),
-        command="stop",
-        does=end,
-        given=OfSubModel,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/discard",
-        about="End a run or one sub-model, and keep nothing.",
-        calls=("discard",),
-        command="stop",
-        does=discard,
-        given=OfSubModel,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/retry",
-        about="Retry a failed sub-model.",
-        calls=("retry",),
-        command="retry",
-        does=retry,
-        given=RetryChanges,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/forecast",
-        about="When sub-models would end without and with a change.",
-        calls=("forecast_change",),
-        does=forecast,
-        given=ForeseenChange,
-        result=Counterfactual,
-    ),
-    Action(
-        method="PATCH",
-        path=RUN,
-        about="Change policy, order or devices of a run.",
-        calls=("set_policy", "reorder", "set_moves"),
-        command="edit",
-        does=change_run,
-        given=RunChanges,
-        result=StateNow,
-    ),
-    Action(
-        method="PATCH",
-        path=SUBMODEL,
-        about="Change priority, epochs, deadline or logical devices of a sub-model.",
-        calls=("set_priority", "set_epochs", "set_deadline", "set_devices"),
-        command="edit",
-        does=change_submodel,
-        given=SubModelChanges,
-        result=StateNow,
-    ),
-    Action(
-        method="POST",
-        path=f"{RUN}/submodels",
-        about="Add the sub-models of a spec to a run.",
-        calls=("add_submodel",),
-        command="add",
-        does=add,
-        given=CheckedSpec,
-        result=list[StateNow],
-        status=201,
-    ),
-    Action(
-        method="DELETE",
-        path=RUN,
-        about="Delete a run that has ended, with its models and figures.",
-        calls=("delete_run",),
-        does=delete,
-        result=DeletedRun,
-    ),
-    Action(
-        method="GET",
-        path="/policies",
-        about="List the policies and their parameters.",
-        calls=("policies",),
-        command="policies",
-        does=lambda service: service.runs.policies(),
-        result=tuple[PolicyCard, ...],
-    ),
-    Action(
-        method="GET",
-        path="/files/models/{run}/{submodel}",
-        about="Zip of a trained model.",
-        calls=("artifact",),
-        command="download",
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/models/{run}",
-        about="Zips of all trained models of a run, as one zip.",
-        calls=("finished", "artifact"),
-        command="download",
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/tensorboard/{run}.zip",
-        about="Event files for TensorBoard, as one zip.",
-        calls=("tensorboard_zip",),
-        command="export",
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/metrics/{run}.csv",
-        about="Every point of every curve of a run.",
-        calls=("metrics_csv",),
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/logs/{run}.txt",
-        about="Events of a run, and the newest lines of its workers.",
-        calls=("log_text",),
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/reports/{run}.html",
-        about="A comparison as one page that needs no network.",
-        calls=("report",),
-        does=None,
-        result=bytes,
-    ),
-    Action(
-        method="GET",
-        path="/files/checkpoints/{run}/{submodel}",
-        about="Newest checkpoint of a sub-model.",
-        calls=("checkpoint",),
-        command="checkpoint",
-        does=None,
-        result=bytes,
-    ),
+RUNS = Routes()
+
+
+def _order(action: str, about: str, command: str = "") -> None:
+    """Add the route that gives a run or one sub-model an order, by the name of the action."""
+
+    def does(service: Service, run: str, given: OfSubModel) -> Told:
+        return _told(run, given.submodel, getattr(service.runs, action)(run, given.submodel))
+
+    does.__doc__ = about
+    RUNS.add("POST", f"{RUN}/{action}", action, command=command or action, result=StateNow)(does)
+
+
+@RUNS.add("GET", "/runs", "listing", command="runs")
+def listed(service: Service, given: Page) -> list[Document]:
+    """List the newest runs."""
+    return [summary(line.run) for line in service.runs.listing(RunQuery(rows=given.limit)).lines]
+
+
+@RUNS.add("POST", "/runs", "submit", command="train", status=201, once=True)
+def submit(service: Service, given: NewRun) -> Submitted:
+    """Submit a run."""
+    return _submit(service, _with_policy(parse_run(given.spec), given.policy), given.baselines)
+
+
+@RUNS.add("POST", "/submissions", "submit", command="submit", status=201, once=True)
+def submit_network(service: Service, given: NewSubmission) -> Submitted:
+    """Submit one network for hybrids shared with others."""
+    return _submit(service, as_shared(given.network, "network", given.device))
+
+
+@RUNS.add("POST", "/check", "check", command="check")
+def check(service: Service, given: CheckedSpec) -> CheckReport:
+    """Check a spec and its files, without training."""
+    return service.runs.check(parse_run(given.spec), HERE)
+
+
+@RUNS.add("POST", "/simulate", "forecast", command="simulate")
+def simulate(service: Service, given: CheckedSpec) -> list[Document]:
+    """What every policy would do with a spec, its own policy first."""
+    return [one.document for one in service.runs.forecast(parse_run(given.spec))]
+
+
+@RUNS.add("POST", "/baselines", "submit_arm", command="baseline", status=201, once=True)
+def new_baseline(service: Service, given: NewBaseline) -> Submitted:
+    """Train a spec with plain PyTorch."""
+    return Submitted(run_id=service.comparisons.submit_arm(parse_run(given.spec), HERE, given.mode))
+
+
+@RUNS.add("POST", "/comparisons", "submit", "start_baseline", command="compare", status=201, once=True)
+def compare(service: Service, given: NewComparison) -> Compared:
+    """Train a spec as a hybrid and with plain PyTorch."""
+    spec = _with_policy(parse_run(given.spec), given.policy)
+    run_id = service.runs.submit(spec, HERE, baselines=() if given.fresh else BASELINES)
+    queued: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for mode in BASELINES:
+        try:
+            queued[mode] = service.comparisons.start_baseline(run_id, mode, fresh=given.fresh)
+        except BadInput as error:  # the hybrid is queued: a repeated request must not queue it again
+            refused[mode] = str(error)
+    return Compared(run_id=run_id, baselines=queued, refused=refused)
+
+
+RUNS.get(RUN, "Results of a run; each look is in the audit log.", "runs.document")
+
+
+@RUNS.add("GET", f"{RUN}/progress", "observe")
+def progress(service: Service, run: str) -> RunProgress:
+    """States and progress of a run, to look at often."""
+    view = service.runs.observe(run)
+    return RunProgress(
+        run=summary(view),
+        waits_for=view.waits_for,
+        cause=view.cause,
+        remedy=view.remedy,
+        submodels={part["name"]: part for part in _parts(view)},
+    )
+
+
+RUNS.get(f"{RUN}/spec", "Spec of a run, with files named by content.", "runs.spec_document")
+RUNS.get(f"{RUN}/comparison", "A run compared with its baselines.", "comparisons.comparison_document")
+
+
+@RUNS.add("POST", f"{RUN}/baselines", "start_baseline", status=201, once=True)
+def baseline_of(service: Service, run: str, given: BaselineOfRun) -> Submitted:
+    """Queue a baseline of a run."""
+    return Submitted(run_id=service.comparisons.start_baseline(run, given.mode, fresh=given.fresh))
+
+
+_order("pause", "Pause a run or one sub-model at the next step.")
+_order("resume", "Continue a run or one sub-model.")
+_order("save", "Write a checkpoint of a run or one sub-model now.")
+_order("stop", "End a run or one sub-model, and keep its progress.")
+_order("discard", "End a run or one sub-model, and keep nothing.", command="stop")
+
+
+@RUNS.add("POST", f"{RUN}/retry", "retry", command="retry", result=StateNow)
+def retry(service: Service, run: str, given: RetryChanges) -> Told:
+    """Retry a failed sub-model."""
+    changes = given.model_dump(exclude={"submodel"})
+    return _told(run, given.submodel, service.runs.retry(run, given.submodel, **changes))
+
+
+@RUNS.add("POST", f"{RUN}/forecast", "forecast_change")
+def forecast(service: Service, run: str, given: ForeseenChange) -> Counterfactual:
+    """When sub-models would end without and with a change."""
+    policy = None if given.policy is None else _policy(given.policy)
+    asked = RunChange(
+        policy=policy, priorities=given.priorities or {}, epochs=given.epochs or {}, order=given.order or ()
+    )
+    return service.runs.forecast_change(run, asked)
+
+
+@RUNS.add("PATCH", RUN, "set_policy", "reorder", "set_moves", command="edit", result=StateNow)
+def change_run(service: Service, run: str, given: RunChanges) -> Told:
+    """Change policy, order or devices of a run."""
+    state: State | None = None
+    policy = None if given.policy is None else _policy(given.policy)
+    if policy is not None:
+        policy_named(policy.name, policy.parameters)  # nothing is changed if one change cannot be
+    if given.order is not None:  # refuses a wrong order, so it is the first
+        state = service.runs.reorder(run, given.order)
+    if policy is not None:
+        state = service.runs.set_policy(run, policy)
+    if given.moves is not None:
+        state = service.runs.set_moves(run, given.moves)
+    return _told(run, None, _some_change(state, "policy, order or moves"))
+
+
+@RUNS.add(
+    "PATCH", SUBMODEL, "set_priority", "set_epochs", "set_deadline", "set_devices", command="edit", result=StateNow
+)
+def change_submodel(service: Service, run: str, submodel: str, given: SubModelChanges) -> Told:
+    """Change priority, epochs, deadline or logical devices of a sub-model."""
+    state: State | None = None
+    if given.epochs is not None:
+        state = service.runs.set_epochs(run, submodel, given.epochs)
+    if given.devices is not None:
+        state = service.runs.set_devices(run, submodel, given.devices)
+    if given.priority is not None:
+        state = service.runs.set_priority(run, submodel, given.priority)
+    if given.deadline_s is not None:
+        state = service.runs.set_deadline(run, submodel, given.deadline_s or None)
+    return _told(run, submodel, _some_change(state, "priority, epochs, deadline_s or devices"))
+
+
+@RUNS.add("POST", f"{RUN}/submodels", "add_submodel", command="add", status=201, result=list[StateNow])
+def add(service: Service, run: str, given: CheckedSpec) -> list[Told]:
+    """Add the sub-models of a spec to a run."""
+    asked = parse_run(given.spec)
+    if len(asked.submodels) > 1:
+        errors = [found for found in service.runs.check(asked, HERE).findings if found.severity == "error"]
+        if errors:
+            raise BadInput(errors)
+    return [_told(run, part.name, service.runs.add_submodel(run, part, HERE)) for part in asked.seeded()]
+
+
+@RUNS.add("DELETE", RUN, "delete_run")
+def delete(service: Service, run: str) -> DeletedRun:
+    """Delete a run that has ended, with its models and figures."""
+    service.runs.delete_run(run)
+    return DeletedRun(run_id=run)
+
+
+RUNS.get("/policies", "List the policies and their parameters.", "runs.policies", tuple[PolicyCard, ...], "policies")
+RUNS.file("/files/models/{run}/{submodel}", "Zip of a trained model.", "artifact", command="download")
+RUNS.file(
+    "/files/models/{run}",
+    "Zips of all trained models of a run, as one zip.",
+    "finished",
+    "artifact",
+    command="download",
+)
+RUNS.file(
+    "/files/tensorboard/{run}.zip", "Event files for TensorBoard, as one zip.", "tensorboard_zip", command="export"
+)
+RUNS.file("/files/metrics/{run}.csv", "Every point of every curve of a run.", "metrics_csv")
+RUNS.file("/files/logs/{run}.txt", "Events of a run, and the newest lines of its workers.", "log_text")
+RUNS.file("/files/reports/{run}.html", "A comparison as one page that needs no network.", "report")
+RUNS.file(
+    "/files/checkpoints/{run}/{submodel}", "Newest checkpoint of a sub-model.", "checkpoint", command="checkpoint"
 )

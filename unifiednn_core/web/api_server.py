@@ -1,7 +1,7 @@
 """Rows of the table of routes that concern the server: queue, devices, library, people, tokens, webhooks."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,8 @@ from unifiednn_core.views.hosts import ListedHost
 from unifiednn_core.views.monitoring import Figures, Health
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
-from unifiednn_core.web.action import MOST_ROWS, Action, Given
+from unifiednn_core.web.action import MOST_ROWS, Document, Given, Routes
 
-Document = dict[str, Any]
 DEVICE, HOST = "/devices/{name}", "/hosts/{host}"
 PERSON, UPLOAD, WEBHOOK = "/people/{person}", "/files/uploads/{upload}", "/webhooks/{hook}"
 
@@ -129,163 +128,6 @@ class LastLines(Given):
     last: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 50
 
 
-def queue(service: Service) -> Document:
-    """The line; for operators also hybrids and pooling."""
-    found: Document = {"line": service.queue.line()}
-    if _operates(service):
-        found |= {"hybrids": service.queue.hybrids(), "pooling": service.queue.pooling()}
-    return found
-
-
-def change_pooling(service: Service, given: PoolingChanges) -> Document:
-    """Set how shared submissions become hybrids."""
-    values = given.model_dump(exclude_none=True)
-    if isinstance(given.policy, str):
-        values["policy"] = {"name": given.policy}
-    pooling = service.queue.pooling().changed(**values)
-    service.queue.set_pooling(pooling)
-    return pooling.model_dump(mode="json")
-
-
-def devices(service: Service) -> object:
-    """The devices; submitters see names and kinds alone."""
-    if not _operates(service):
-        return service.devices.device_choices()
-    cards = {card.name: card for card in service.devices.cards()}
-    return [device_document(one, cards.get(one.name)) for one in service.devices.devices()]
-
-
-def drain(service: Service, name: str) -> ListedDevice:
-    """Place nothing new on a device."""
-    service.devices.drain_device(name)
-    return _device(service, name)
-
-
-def ready(service: Service, name: str) -> ListedDevice:
-    """Use a device again."""
-    service.devices.ready_device(name)
-    return _device(service, name)
-
-
-def drain_host(service: Service, host: str) -> ListedHost:
-    """Place nothing new on a host."""
-    service.devices.drain_host(host)
-    return _host(service, host)
-
-
-def ready_host(service: Service, host: str) -> ListedHost:
-    """Use a host again."""
-    service.devices.ready_host(host)
-    return _host(service, host)
-
-
-def forget_host(service: Service, host: str) -> ForgottenHost:
-    """Forget a host that does not return."""
-    service.devices.forget_host(host)
-    return ForgottenHost(host=host)
-
-
-def limit(service: Service, name: str, given: DeviceLimit) -> ListedDevice:
-    """Limit the memory of a device."""
-    service.devices.limit_device(name, given.limit_bytes)
-    return _device(service, name)
-
-
-def bring_in(service: Service, upload: str, given: ImportOptions) -> Document:
-    """Import an upload that is complete, with options."""
-    file = service.library.finish_upload(upload, given)
-    return {"sha256": file.sha256, "kind": file.kind, "facts": file.facts}
-
-
-def change_person(service: Service, person: str, given: PersonChanges) -> list[PersonView]:
-    """Give a person a role, a team, tickets, or a quota; returns what the person has now."""
-    if given == PersonChanges():
-        raise BadInput.of("Changes", "body", "Nothing is given.", "Give role, team, tickets or quota_bytes.")
-    if given.role is not None:
-        service.people.give_role(person, NO_ROLE if given.role == NO_ROLE else Role.of(given.role).value)
-    if given.team is not None:
-        service.people.give_team(person, given.team)
-    if given.tickets is not None:
-        service.people.give_tickets(person, given.tickets)
-    if given.quota_bytes is not None:
-        service.people.set_quota(given.quota_bytes or None, person)
-    return _person(service, person)
-
-
-def forget(service: Service, person: str) -> list[PersonView]:
-    """Remove a given role; returns what the person still has."""
-    service.people.forget_person(person)
-    return _person(service, person)
-
-
-def set_sharing(service: Service, given: SharingChoice) -> SharingView:
-    """Set who may share a process."""
-    service.people.set_sharing(given.sharing.value)
-    return service.people.sharing()
-
-
-def create_token(service: Service, given: NewToken) -> CreatedToken:
-    """Create a token."""
-    return CreatedToken(token=service.people.create_token(given.person, given.role, given.days))
-
-
-def revoke_token(service: Service, token_id: str) -> RevokedToken:
-    """Revoke a token."""
-    service.people.revoke_token(token_id)
-    return RevokedToken(token_id=token_id)
-
-
-def move(service: Service, run: str, given: PlaceInLine) -> Document:
-    """Move a waiting run in the line; returns its new place."""
-    return {"run_id": run, "place": service.queue.move(run, given.place)}
-
-
-def retention(service: Service) -> Document:
-    """How long ended runs stay, and what is due to be deleted, as the command prints it."""
-    due = [
-        {**one.run._asdict(), "what": one.what, "why": one.why, "frees_bytes": one.size_bytes}
-        for one in service.retention.planned()
-    ]
-    rules = service.retention.retention().model_dump()
-    return {"retention": rules, "due": due, "disk": asdict(service.retention.disk_use())}
-
-
-def set_retention(service: Service, given: Retention) -> Document:
-    """Set how long ended runs stay."""
-    service.retention.set_retention(given)
-    return retention(service)
-
-
-def apply_retention(service: Service) -> Document:
-    """Delete now what is due."""
-    gone = len(service.retention.apply_retention())
-    return {**retention(service), "deleted": gone}
-
-
-def rename_file(service: Service, sha256: str, given: FileName) -> list[FileView]:
-    """Give a file of one's own another name."""
-    service.library.rename_file(sha256, given.filename)
-    return [one for one in service.library.files() if one.sha256 == sha256]
-
-
-def delete_file(service: Service, sha256: str) -> DeletedFile:
-    """Delete a file from one's library."""
-    service.library.delete_file(sha256)
-    return DeletedFile(sha256=sha256)
-
-
-def remove_webhook(service: Service, hook: str) -> Hook:
-    """Send nothing more to an address."""
-    service.notifications.remove_webhook(hook)
-    return Hook(webhook_id=hook)
-
-
-def test_webhook(service: Service, hook: str) -> Hook:
-    """Send a test to an address now."""
-    service.notifications.test_webhook(hook)
-    return Hook(webhook_id=hook)
-
-
 def _operates(service: Service) -> bool:
     return service.actor.role.rank >= Role.OPERATOR.rank
 
@@ -302,356 +144,248 @@ def _person(service: Service, person: str) -> list[PersonView]:
     return [one for one in service.people.people() if one.person == person.strip().lower()]
 
 
-SERVER = (
-    Action(
-        method="GET",
-        path="/queue",
-        about="What waits for a device; for operators also hybrids and pooling.",
-        calls=("line",),
-        command="queue",
-        does=queue,
-    ),
-    Action(
-        method="PATCH",
-        path="/queue/pooling",
-        about="Set how shared submissions become hybrids.",
-        calls=("set_pooling",),
-        command="queue mode",
-        does=change_pooling,
-        given=PoolingChanges,
-    ),
-    Action(
-        method="PUT",
-        path="/runs/{run}/place",
-        about="Move a waiting run in the line; 1 runs next.",
-        calls=("move",),
-        command="queue move",
-        does=move,
-        given=PlaceInLine,
-    ),
-    Action(
-        method="GET",
-        path="/hosts",
-        about="List the machines that offer devices.",
-        calls=("hosts",),
-        command="hosts",
-        does=lambda service: service.devices.hosts(),
-        result=tuple[ListedHost, ...],
-    ),
-    Action(
-        method="POST",
-        path=f"{HOST}/drain",
-        about="Place nothing new on a host.",
-        calls=("drain_host",),
-        command="hosts drain",
-        does=drain_host,
-        result=ListedHost,
-    ),
-    Action(
-        method="POST",
-        path=f"{HOST}/ready",
-        about="Use a host again.",
-        calls=("ready_host",),
-        command="hosts ready",
-        does=ready_host,
-        result=ListedHost,
-    ),
-    Action(
-        method="DELETE",
-        path=HOST,
-        about="Forget a host that is away and does not return.",
-        calls=("forget_host",),
-        command="hosts forget",
-        does=forget_host,
-        result=ForgottenHost,
-    ),
-    Action(
-        method="GET",
-        path="/devices",
-        about="List the devices; submitters see names and kinds alone.",
-        calls=("device_choices",),
-        command="devices",
-        does=devices,
-        result=list[Document],
-    ),
-    Action(
-        method="GET",
-        path="/devices/use",
-        about="Memory, load, temperature and power of each device now.",
-        calls=("cards",),
-        does=lambda service: service.devices.cards(),
-        result=tuple[DeviceCard, ...],
-    ),
-    Action(
-        method="POST",
-        path=f"{DEVICE}/drain",
-        about="Place nothing new on a device.",
-        calls=("drain_device",),
-        command="devices drain",
-        does=drain,
-        result=ListedDevice,
-    ),
-    Action(
-        method="POST",
-        path=f"{DEVICE}/ready",
-        about="Use a device again.",
-        calls=("ready_device",),
-        command="devices ready",
-        does=ready,
-        result=ListedDevice,
-    ),
-    Action(
-        method="PUT",
-        path=f"{DEVICE}/limit",
-        about="Limit the memory that may be used of a device.",
-        calls=("limit_device",),
-        command="devices limit",
-        does=limit,
-        given=DeviceLimit,
-        result=ListedDevice,
-    ),
-    Action(
-        method="GET",
-        path="/files",
-        about="Models and data sets of your library, newest first.",
-        calls=("files",),
-        does=lambda service: service.library.files(),
-        result=tuple[FileView, ...],
-    ),
-    Action(
-        method="PATCH",
-        path="/files/{sha256}",
-        about="Give a file of your own another name.",
-        calls=("rename_file",),
-        does=rename_file,
-        given=FileName,
-        result=list[FileView],
-    ),
-    Action(
-        method="DELETE",
-        path="/files/{sha256}",
-        about="Delete a file from your library.",
-        calls=("delete_file",),
-        does=delete_file,
-        result=DeletedFile,
-    ),
-    Action(
-        method="POST",
-        path="/files/uploads",
-        about="Begin an upload of any size.",
-        calls=("begin_upload",),
-        command="import",
-        does=None,
-        status=201,
-    ),
-    Action(
-        method="GET",
-        path=UPLOAD,
-        about="How many bytes of an upload have arrived.",
-        calls=("upload",),
-        command="import",
-        does=None,
-    ),
-    Action(
-        method="PATCH",
-        path=UPLOAD,
-        about="Send bytes from Upload-Offset on.",
-        calls=("append_upload",),
-        command="import",
-        does=None,
-        status=204,
-    ),
-    Action(method="DELETE", path=UPLOAD, about="Delete an upload.", calls=("drop_upload",), does=None, status=204),
-    Action(
-        method="POST",
-        path=f"{UPLOAD}/finish",
-        about="Import an upload that is complete, as it is.",
-        calls=("finish_upload",),
-        command="import",
-        does=None,
-        result=FileView,
-    ),
-    Action(
-        method="POST",
-        path="/uploads/{upload}/import",
-        about="Import an upload that is complete, with options.",
-        calls=("finish_upload",),
-        command="import",
-        does=bring_in,
-        given=ImportOptions,
-    ),
-    Action(
-        method="GET",
-        path="/people",
-        about="People with an assigned role, team or tickets.",
-        calls=("people",),
-        command="people list",
-        does=lambda service: service.people.people(),
-        result=tuple[PersonView, ...],
-    ),
-    Action(
-        method="PATCH",
-        path=PERSON,
-        about="Give a person a role, a team, tickets, or a quota.",
-        calls=("give_role", "give_team", "give_tickets", "set_quota"),
-        command="people give",
-        does=change_person,
-        given=PersonChanges,
-        result=list[PersonView],
-    ),
-    Action(
-        method="DELETE",
-        path=f"{PERSON}/role",
-        about="Remove an assigned role.",
-        calls=("forget_person",),
-        command="people forget",
-        does=forget,
-        result=list[PersonView],
-    ),
-    Action(
-        method="GET",
-        path="/sharing",
-        about="Whose networks may share a process.",
-        calls=("sharing",),
-        command="people sharing",
-        does=lambda service: service.people.sharing(),
-        result=SharingView,
-    ),
-    Action(
-        method="PUT",
-        path="/sharing",
-        about="Set whose networks may share a process.",
-        calls=("set_sharing",),
-        command="people sharing",
-        does=set_sharing,
-        given=SharingChoice,
-        result=SharingView,
-    ),
-    Action(
-        method="GET",
-        path="/tokens",
-        about="All tokens, newest first, without their secrets.",
-        calls=("tokens",),
-        command="token list",
-        does=lambda service: service.people.tokens(),
-        result=tuple[TokenView, ...],
-    ),
-    Action(
-        method="POST",
-        path="/tokens",
-        about="Create a token; it is shown once.",
-        calls=("create_token",),
-        command="token create",
-        does=create_token,
-        given=NewToken,
-        result=CreatedToken,
-        status=201,
-    ),
-    Action(
-        method="DELETE",
-        path="/tokens/{token_id}",
-        about="Revoke a token at once.",
-        calls=("revoke_token",),
-        command="token revoke",
-        does=revoke_token,
-        result=RevokedToken,
-    ),
-    Action(
-        method="GET",
-        path="/audit",
-        about="Who did what and when, newest first.",
-        calls=("audit",),
-        command="audit",
-        does=lambda service, given: service.people.audit(given.last),
-        given=LastLines,
-        result=tuple[AuditView, ...],
-    ),
-    Action(
-        method="GET",
-        path="/retention",
-        about="How long ended runs stay, and what is due to be deleted.",
-        calls=("retention", "planned", "disk_use"),
-        command="retention",
-        does=retention,
-    ),
-    Action(
-        method="PUT",
-        path="/retention",
-        about="Set how long ended runs stay; null keeps everything.",
-        calls=("set_retention",),
-        command="retention",
-        does=set_retention,
-        given=Retention,
-    ),
-    Action(
-        method="POST",
-        path="/retention/apply",
-        about="Delete now what is due.",
-        calls=("apply_retention",),
-        command="retention",
-        does=apply_retention,
-    ),
-    Action(
-        method="GET",
-        path="/webhooks",
-        about="Addresses that receive events, without their secrets.",
-        calls=("webhooks",),
-        command="webhooks list",
-        does=lambda service: service.notifications.webhooks(),
-        result=tuple[WebhookView, ...],
-    ),
-    Action(
-        method="POST",
-        path="/webhooks",
-        about="Tell an address of events; its secret is shown once.",
-        calls=("add_webhook",),
-        command="webhooks add",
-        given=NewHook,
-        result=NewWebhook,
-        status=201,
-        does=lambda service, given: service.notifications.add_webhook(given.url, given.events),
-    ),
-    Action(
-        method="DELETE",
-        path=WEBHOOK,
-        about="Send nothing more to an address.",
-        calls=("remove_webhook",),
-        command="webhooks remove",
-        does=remove_webhook,
-        result=Hook,
-    ),
-    Action(
-        method="POST",
-        path=f"{WEBHOOK}/test",
-        about="Send a test to an address now.",
-        calls=("test_webhook",),
-        command="webhooks test",
-        does=test_webhook,
-        result=Hook,
-    ),
-    Action(
-        method="GET",
-        path="/figures",
-        about="The figures of /metrics as JSON.",
-        calls=("figures",),
-        does=lambda service: service.monitoring.figures(),
-        result=Figures,
-    ),
-    Action(
-        method="GET",
-        path="/health",
-        about="Health of the parts of the server.",
-        calls=("health",),
-        does=lambda service: service.monitoring.health(),
-        result=Health,
-    ),
-    Action(
-        method="GET",
-        path="/doctor",
-        about="What this machine offers and lacks, and what keeps people apart on it.",
-        calls=("doctor",),
-        command="doctor",
-        does=lambda service: service.monitoring.doctor(),
-        result=tuple[Check, ...],
-    ),
+SERVER = Routes()
+
+
+@SERVER.add("GET", "/queue", "line", command="queue")
+def queue(service: Service) -> Document:
+    """What waits for a device; for operators also hybrids and pooling."""
+    found: Document = {"line": service.queue.line()}
+    if _operates(service):
+        found |= {"hybrids": service.queue.hybrids(), "pooling": service.queue.pooling()}
+    return found
+
+
+@SERVER.add("PATCH", "/queue/pooling", "set_pooling", command="queue mode")
+def change_pooling(service: Service, given: PoolingChanges) -> Document:
+    """Set how shared submissions become hybrids."""
+    values = given.model_dump(exclude_none=True)
+    if isinstance(given.policy, str):
+        values["policy"] = {"name": given.policy}
+    pooling = service.queue.pooling().changed(**values)
+    service.queue.set_pooling(pooling)
+    return pooling.model_dump(mode="json")
+
+
+@SERVER.add("PUT", "/runs/{run}/place", "move", command="queue move")
+def move(service: Service, run: str, given: PlaceInLine) -> Document:
+    """Move a waiting run in the line; 1 runs next."""
+    return {"run_id": run, "place": service.queue.move(run, given.place)}
+
+
+SERVER.get("/hosts", "List the machines that offer devices.", "devices.hosts", tuple[ListedHost, ...], "hosts")
+SERVER.order(f"{HOST}/drain", "Place nothing new on a host.", "devices.drain_host", _host, "hosts drain")
+
+
+SERVER.order(f"{HOST}/ready", "Use a host again.", "devices.ready_host", _host, "hosts ready")
+
+
+@SERVER.add("DELETE", HOST, "forget_host", command="hosts forget")
+def forget_host(service: Service, host: str) -> ForgottenHost:
+    """Forget a host that is away and does not return."""
+    service.devices.forget_host(host)
+    return ForgottenHost(host=host)
+
+
+@SERVER.add("GET", "/devices", "device_choices", command="devices", result=list[Document])
+def devices(service: Service) -> object:
+    """List the devices; submitters see names and kinds alone."""
+    if not _operates(service):
+        return service.devices.device_choices()
+    cards = {card.name: card for card in service.devices.cards()}
+    return [device_document(one, cards.get(one.name)) for one in service.devices.devices()]
+
+
+SERVER.get(
+    "/devices/use", "Memory, load, temperature and power of each device now.", "devices.cards", tuple[DeviceCard, ...]
+)
+SERVER.order(f"{DEVICE}/drain", "Place nothing new on a device.", "devices.drain_device", _device, "devices drain")
+SERVER.order(f"{DEVICE}/ready", "Use a device again.", "devices.ready_device", _device, "devices ready")
+
+
+@SERVER.add("PUT", f"{DEVICE}/limit", "limit_device", command="devices limit")
+def limit(service: Service, name: str, given: DeviceLimit) -> ListedDevice:
+    """Limit the memory that may be used of a device."""
+    service.devices.limit_device(name, given.limit_bytes)
+    return _device(service, name)
+
+
+SERVER.get("/files", "Models and data sets of your library, newest first.", "library.files", tuple[FileView, ...])
+
+
+@SERVER.add("PATCH", "/files/{sha256}", "rename_file")
+def rename_file(service: Service, sha256: str, given: FileName) -> list[FileView]:
+    """Give a file of your own another name."""
+    service.library.rename_file(sha256, given.filename)
+    return [one for one in service.library.files() if one.sha256 == sha256]
+
+
+@SERVER.add("DELETE", "/files/{sha256}", "delete_file")
+def delete_file(service: Service, sha256: str) -> DeletedFile:
+    """Delete a file from your library."""
+    service.library.delete_file(sha256)
+    return DeletedFile(sha256=sha256)
+
+
+SERVER.file(
+    "/files/uploads",
+    "Begin an upload of any size.",
+    "begin_upload",
+    command="import",
+    status=201,
+    result=Document,
+    method="POST",
+)
+SERVER.file(UPLOAD, "How many bytes of an upload have arrived.", "upload", command="import", result=Document)
+SERVER.file(
+    UPLOAD,
+    "Send bytes from Upload-Offset on.",
+    "append_upload",
+    command="import",
+    status=204,
+    result=Document,
+    method="PATCH",
+)
+SERVER.file(UPLOAD, "Delete an upload.", "drop_upload", status=204, result=Document, method="DELETE")
+SERVER.file(
+    f"{UPLOAD}/finish",
+    "Import an upload that is complete, as it is.",
+    "finish_upload",
+    command="import",
+    result=FileView,
+    method="POST",
+)
+
+
+@SERVER.add("POST", "/uploads/{upload}/import", "finish_upload", command="import")
+def bring_in(service: Service, upload: str, given: ImportOptions) -> Document:
+    """Import an upload that is complete, with options."""
+    file = service.library.finish_upload(upload, given)
+    return {"sha256": file.sha256, "kind": file.kind, "facts": file.facts}
+
+
+SERVER.get(
+    "/people", "People with an assigned role, team or tickets.", "people.people", tuple[PersonView, ...], "people list"
+)
+
+
+@SERVER.add("PATCH", PERSON, "give_role", "give_team", "give_tickets", "set_quota", command="people give")
+def change_person(service: Service, person: str, given: PersonChanges) -> list[PersonView]:
+    """Give a person a role, a team, tickets, or a quota."""
+    if given == PersonChanges():
+        raise BadInput.of("Changes", "body", "Nothing is given.", "Give role, team, tickets or quota_bytes.")
+    if given.role is not None:
+        service.people.give_role(person, NO_ROLE if given.role == NO_ROLE else Role.of(given.role).value)
+    if given.team is not None:
+        service.people.give_team(person, given.team)
+    if given.tickets is not None:
+        service.people.give_tickets(person, given.tickets)
+    if given.quota_bytes is not None:
+        service.people.set_quota(given.quota_bytes or None, person)
+    return _person(service, person)
+
+
+@SERVER.add("DELETE", f"{PERSON}/role", "forget_person", command="people forget")
+def forget(service: Service, person: str) -> list[PersonView]:
+    """Remove an assigned role."""
+    service.people.forget_person(person)
+    return _person(service, person)
+
+
+SERVER.get("/sharing", "Whose networks may share a process.", "people.sharing", SharingView, "people sharing")
+
+
+@SERVER.add("PUT", "/sharing", "set_sharing", command="people sharing")
+def set_sharing(service: Service, given: SharingChoice) -> SharingView:
+    """Set whose networks may share a process."""
+    service.people.set_sharing(given.sharing.value)
+    return service.people.sharing()
+
+
+SERVER.get(
+    "/tokens", "All tokens, newest first, without their secrets.", "people.tokens", tuple[TokenView, ...], "token list"
+)
+
+
+@SERVER.add("POST", "/tokens", "create_token", command="token create", status=201)
+def create_token(service: Service, given: NewToken) -> CreatedToken:
+    """Create a token; it is shown once."""
+    return CreatedToken(token=service.people.create_token(given.person, given.role, given.days))
+
+
+@SERVER.add("DELETE", "/tokens/{token_id}", "revoke_token", command="token revoke")
+def revoke_token(service: Service, token_id: str) -> RevokedToken:
+    """Revoke a token at once."""
+    service.people.revoke_token(token_id)
+    return RevokedToken(token_id=token_id)
+
+
+@SERVER.add("GET", "/audit", "audit", command="audit")
+def audit(service: Service, given: LastLines) -> tuple[AuditView, ...]:
+    """Who did what and when, newest first."""
+    return service.people.audit(given.last)
+
+
+@SERVER.add("GET", "/retention", "retention", "planned", "disk_use", command="retention")
+def retention(service: Service) -> Document:
+    """How long ended runs stay, and what is due to be deleted."""
+    due = [
+        {**one.run._asdict(), "what": one.what, "why": one.why, "frees_bytes": one.size_bytes}
+        for one in service.retention.planned()
+    ]
+    rules = service.retention.retention().model_dump()
+    return {"retention": rules, "due": due, "disk": asdict(service.retention.disk_use())}
+
+
+@SERVER.add("PUT", "/retention", "set_retention", command="retention")
+def set_retention(service: Service, given: Retention) -> Document:
+    """Set how long ended runs stay; null keeps everything."""
+    service.retention.set_retention(given)
+    return retention(service)
+
+
+@SERVER.add("POST", "/retention/apply", "apply_retention", command="retention")
+def apply_retention(service: Service) -> Document:
+    """Delete now what is due."""
+    gone = len(service.retention.apply_retention())
+    return {**retention(service), "deleted": gone}
+
+
+SERVER.get(
+    "/webhooks",
+    "Addresses that receive events, without their secrets.",
+    "notifications.webhooks",
+    tuple[WebhookView, ...],
+    "webhooks list",
+)
+
+
+@SERVER.add("POST", "/webhooks", "add_webhook", command="webhooks add", status=201)
+def add_webhook(service: Service, given: NewHook) -> NewWebhook:
+    """Tell an address of events; its secret is shown once."""
+    return service.notifications.add_webhook(given.url, given.events)
+
+
+@SERVER.add("DELETE", WEBHOOK, "remove_webhook", command="webhooks remove")
+def remove_webhook(service: Service, hook: str) -> Hook:
+    """Send nothing more to an address."""
+    service.notifications.remove_webhook(hook)
+    return Hook(webhook_id=hook)
+
+
+@SERVER.add("POST", f"{WEBHOOK}/test", "test_webhook", command="webhooks test")
+def test_webhook(service: Service, hook: str) -> Hook:
+    """Send a test to an address now."""
+    service.notifications.test_webhook(hook)
+    return Hook(webhook_id=hook)
+
+
+SERVER.get("/figures", "The figures of /metrics as JSON.", "monitoring.figures", Figures)
+SERVER.get("/health", "Health of the parts of the server.", "monitoring.health", Health)
+SERVER.get(
+    "/doctor",
+    "What this machine offers and lacks, and what keeps people apart on it.",
+    "monitoring.doctor",
+    tuple[Check, ...],
+    "doctor",
 )

@@ -28,7 +28,7 @@ from unifiednn_core.web.answers import CUT_OFF, Admit, failure, problem, refusal
 from unifiednn_core.web.api_runs import RUNS
 from unifiednn_core.web.api_server import SERVER
 
-TABLE: tuple[Action, ...] = (*RUNS, *SERVER)
+TABLE: tuple[Action, ...] = (*RUNS.rows, *SERVER.rows)
 TERMINAL_ALONE = {
     "app": "It starts the server.",
     "agent": "It offers the devices of the machine where you are.",
