@@ -48,7 +48,7 @@ def copied() -> Iterator[Path]:
 
 def place_of(folder: Path, fault: Fault) -> Path | None:
     """The file whose text holds the piece once, which may have moved; None if there is none."""
-    here = folder / fault["file"]
+    here: Path = folder / fault["file"]
     sources = [path for room in ("unifiednn_core", "pages") for path in (folder / room).rglob("*.py")]
     holding = [path for path in sources if path.read_text(encoding="utf-8").count(fault["old"]) == 1]
     if here in holding:

@@ -18,6 +18,7 @@ from unifiednn_core.data.transforms.table import build
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.architectures import registry as architectures
+from unifiednn_core.formats.architectures.members import MEMBERS
 from unifiednn_core.formats.contracts import general, sizes, spectra
 from unifiednn_core.formats.contracts import table as contracts
 from unifiednn_core.formats.contracts.contract import Contract, never
@@ -191,7 +192,7 @@ def formats() -> str:
     for name in architectures.families():
         arguments = (f"`{one.name}` {code(one.default)} {one.help}" for one in architectures.parameters_of(name))
         named.append((f"`{name}`", "<br>".join(arguments)))
-    members = [(f"`{name}`", f"`{family}`", code(given)) for name, (family, given) in architectures.MEMBERS.items()]
+    members = [(f"`{name}`", f"`{family}`", code(given)) for name, (family, given) in MEMBERS.items()]
     return page(
         "Model files",
         table(("format", "file", "what it holds"), files),

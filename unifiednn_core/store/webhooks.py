@@ -113,7 +113,7 @@ def step_back_in(session: Session) -> None:
 def _is(name: str) -> ColumnElement[bool]:
     """Whether an event has this name."""
     kind, _, state = name.partition(".")
-    happened = (EventRow.code == Code.ENTERED.value) & (EventRow.state == state)
+    happened: ColumnElement[bool] = (EventRow.code == Code.ENTERED.value) & (EventRow.state == state)
     if state == READY:
         happened = EventRow.code == Code.SEPARATED.value
     elif state == State.INTERRUPTED.value:
