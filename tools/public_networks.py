@@ -128,7 +128,7 @@ def tried(clones: Path, folder: Path) -> list[dict[str, Any]]:
         if row["refused"] is None:
             plain = _run("-m", "tools.public_networks", "plain", str(place), str(clones), str(folder))
             row["state_sha256"] = trained[network.name]["state_sha256"]
-            row["plain_sha256"] = plain.stdout.strip() or None
+            row["plain_sha256"] = plain.stdout.strip().rpartition("\n")[2] or None
             row["trouble"] = trained[network.name].get("cause") or plain.stderr.strip().rpartition("\n")[2] or None
     return rows
 
