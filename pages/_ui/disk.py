@@ -71,7 +71,7 @@ def _quotas() -> None:
         st.html(markup.small("Nobody has files yet."))
         return
     rows = [
-        {"Person": one.person or "this computer", "In all": one.total, "Library": one.library}
+        {"Person": one.person or "this computer", "In all": one.used_bytes, "Library": one.library}
         | {"Trained models": one.models, "Newest checkpoints": one.checkpoints, "Quota": one.quota_bytes}
         for one in owned
     ]

@@ -6,7 +6,7 @@ from pages._ui import rows, shelves
 from tests.ui.reading import downloads, html_of, press, tags_in, text_of
 from unifiednn_core.base.errors import BadInput, IntakeFailed, NotFound
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.service import shelf
+from unifiednn_core.service import library
 from unifiednn_core.spec.run_query import KeptQuery
 from unifiednn_core.store import kept as kept_rows
 from unifiednn_core.store.schema import FileUseRow, SubModelRow
@@ -121,7 +121,7 @@ def of_kind(service, kind: str):
         ("shelf-checkpoint", "checkpoint", "start_from"),
     ],
 )
-def test_a_file_becomes_part_of_a_new_draft_that_build_opens(shelf, kind, entry, open_page, service, said) -> None:
+def test_a_file_becomes_part_of_a_new_draft_that_build_opens(library, kind, entry, open_page, service, said) -> None:
     held = of_kind(service, kind)
     app = ticked(open_page, said, shelf, held.file.sha256)
     app.button(key=f"{shelf}-use").click().run()

@@ -1,9 +1,8 @@
 """Commands for tokens, people, who may share a process, and the audit log, for the local operator and admins."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -60,7 +59,7 @@ def list_tokens(as_json: AsJson = False) -> None:
             )
             for one in found
         ]
-        _print(found, as_json, ("token", "owner", "role", "created", "by", "valid"), rows)
+        terminal.print_found(found, as_json, ("token", "owner", "role", "created", "by", "valid"), rows)
 
 
 @token.command("revoke")
@@ -87,7 +86,7 @@ def list_people(as_json: AsJson = False) -> None:
             )
             for one in found
         ]
-        _print(found, as_json, ("person", "role", "team", "tickets", "given", "by"), rows)
+        terminal.print_found(found, as_json, ("person", "role", "team", "tickets", "given", "by"), rows)
 
 
 @people.command("give")
@@ -138,15 +137,7 @@ def audit(
     with opened(as_json) as service:
         lines = service.people.audit(last)
         rows = [(_moment(line.at_s), line.person, line.role, line.action, line.subject, line.outcome) for line in lines]
-        _print(lines, as_json, ("time", "person", "role", "action", "subject", "outcome"), rows)
-
-
-def _print(found: Sequence[Any], as_json: bool, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print dataclasses as JSON, or their rows as a table."""
-    if as_json:
-        terminal.print_json([asdict(one) for one in found])
-    else:
-        terminal.print_table(columns, rows)
+        terminal.print_found(lines, as_json, ("time", "person", "role", "action", "subject", "outcome"), rows)
 
 
 def _say(service: Service, person: str) -> None:

@@ -1,6 +1,5 @@
 """Commands for devices: submitters can list them, operators can change them."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,7 +27,8 @@ def list_devices(context: typer.Context, as_json: AsJson = False) -> None:
         return
     with opened(as_json) as service:
         if service.actor.role.rank < Role.OPERATOR.rank:
-            _print_choices(service, as_json)
+            found = service.devices.device_choices()
+            terminal.print_found(found, as_json, ("device", "kind"), ((one.name, one.kind) for one in found))
         else:
             _print_devices(service, as_json)
 
@@ -61,16 +61,8 @@ def limit(name: DeviceName, most: Limit) -> None:
         terminal.say(f"{name}: {used} may be used.")
 
 
-def _print_choices(service: Service, as_json: bool) -> None:
-    found = service.devices.device_choices()
-    if as_json:
-        terminal.print_json([asdict(one) for one in found])
-    else:
-        terminal.print_table(("device", "kind"), ((one.name, one.kind) for one in found))
-
-
 def _print_devices(service: Service, as_json: bool) -> None:
-    found, cards = service.devices.devices(), _cards(service)
+    found, cards = service.devices.devices(), {card.name: card for card in service.devices.cards()}
     if as_json:
         terminal.print_json([device_document(one, cards.get(one.name)) for one in found])
         return
@@ -99,10 +91,6 @@ def _print_devices(service: Service, as_json: bool) -> None:
     if processes:
         terminal.say("Processes of others:")
         terminal.print_table(("device", "PID", "user", "program", "uses"), processes)
-
-
-def _cards(service: Service) -> dict[str, DeviceCard]:
-    return {card.name: card for card in service.devices.cards()}
 
 
 def _memory(card: DeviceCard | None) -> str:

@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -91,6 +93,19 @@ def print_table(columns: Iterable[Column | str], rows: Iterable[Iterable[str | t
 def print_json(document: object) -> None:
     """Print the one document of `--json`."""
     print(json.dumps(document, indent=2))  # noqa: T201  (nothing else goes to stdout)
+
+
+def print_found(
+    found: Sequence[Any],
+    as_json: bool,
+    columns: Iterable[Column | str],
+    rows: Iterable[Iterable[str | tuple[str, ...]]],
+) -> None:
+    """Print frozen values as JSON, or their rows as a table."""
+    if as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        print_table(columns, rows)
 
 
 def print_findings(findings: Iterable[Finding]) -> None:

@@ -3,11 +3,12 @@
 import json
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from unifiednn_core.base.errors import BadInput, NotFound
-from unifiednn_core.base.files import folder_lock, safe_file_name
+from unifiednn_core.base.files import copy_into, folder_lock, safe_file_name
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.values import AS_STORED, ImportOptions, split_plan
 from unifiednn_core.formats.architectures import registry as architectures
@@ -20,24 +21,33 @@ from unifiednn_core.service.importing import BLOCK_BYTES, KINDS, FileImporter
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
-from unifiednn_core.service.shelf import Shelf
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
 from unifiednn_core.spec.documents import document_of
+from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
-from unifiednn_core.spec.run_query import KeptQuery
+from unifiednn_core.spec.run_query import MOST_USES_COUNTED, KeptQuery
 from unifiednn_core.store import Store
+from unifiednn_core.store.removals import NEEDS
+from unifiednn_core.store.uses import files_of
+from unifiednn_core.views.certificate import standing_of
 from unifiednn_core.views.library import (
     DraftView,
     FileUse,
+    KeptModel,
     KeptModels,
     Lineage,
+    Origin,
     QuotaView,
     ServerFile,
     ShelvedFile,
     UploadView,
 )
+from unifiednn_core.views.people import view_of
 from unifiednn_core.views.runs import FileView
+
+MODEL_KINDS = ("model", "weights")
+MOST_USES = 50
 
 
 class LibraryService:
@@ -50,7 +60,6 @@ class LibraryService:
         self._home, self._library, self._importer, self._submissions = home, store.library, importer, submissions
         self._uploads = Uploads(home.quarantine)
         self._only_of = guard.actor.id if guard.actor.sees_only_own else None
-        self._shelf = Shelf(home, store, guard.actor, importer)
 
     # -- files
 
@@ -132,27 +141,59 @@ class LibraryService:
     @permission(Role.SUBMITTER, audited=False)
     def shelf(self) -> tuple[ShelvedFile, ...]:
         """The files of `files` with the runs and drafts that name them."""
-        return self._shelf.files()
+        library, kept, only_of = self._library, self._store.kept, self._only_of
+        runs = kept.use_counts(only_of, MOST_USES_COUNTED)
+        drafts = {
+            draft_id: (str(document.get("name") or ""), json.dumps(document.get("submodels", ())))
+            for draft_id, document in library.draft_documents(only_of).items()
+        }
+        origins, owners = library.origins(self.guard.actor.id), {} if only_of is not None else library.owner_counts()
+        return tuple(
+            ShelvedFile(
+                file=file,
+                runs=runs.get(file.sha256, 0),
+                drafts=tuple((key, name) for key, (name, written) in drafts.items() if file.sha256 in written),
+                origin=Origin(**origins[file.sha256]) if file.sha256 in origins else None,
+                owners=owners.get(file.sha256, 1),
+            )
+            for file in self._importer.files()
+        )
 
     @permission(Role.SUBMITTER, audited=False)
     def file_uses(self, sha256: str) -> tuple[FileUse, ...]:
         """Runs of this person that name a file: those that have not ended, then the newest."""
-        return self._shelf.uses(sha256)
+        return tuple(
+            view_of(FileUse, row, needed=row.state in NEEDS)
+            for row in self._store.kept.uses(sha256, self._only_of, MOST_USES)
+        )
 
     @permission(Role.SUBMITTER, audited=False)
     def files_used_by(self, text: str) -> frozenset[str]:
         """SHA-256 of the files of this person's runs or sub-models whose name has this part."""
-        return self._shelf.used_by(text)
+        return self._store.kept.used_by(text, self._only_of)
 
     @permission(Role.SUBMITTER, audited=False)
     def kept(self, query: KeptQuery) -> KeptModels:
         """Trained models, or newest checkpoints, of this person's sub-models."""
-        return self._shelf.kept(query)
+        found = self._store.kept.of_runs(query, self._only_of)
+        return KeptModels(
+            models=tuple(_kept(row, query.what) for row in found.rows), total=found.total, size_bytes=found.size_bytes
+        )
 
     @permission(Role.SUBMITTER, Own.PART, audited=False)
     def lineage(self, run_id: str, submodel: str) -> Lineage:
         """What a trained model was made of; raises `NotFound`."""
-        return self._shelf.lineage(run_id, submodel)
+        run, rows = self._runs.get(run_id)
+        part = next((one for one in run.spec.get("submodels", ()) if one["name"] == submodel), None)
+        if part is None or submodel not in {row.name for row in rows}:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'.")
+        held = {file.sha256: file.filename for file in self._importer.files()}
+        names = run.environment.get("files", {}).get(submodel, {})
+        files = tuple(
+            (entry, held.get(sha256) or names.get(f"sha256:{sha256}") or sha256[:12], sha256, sha256 in held)
+            for entry, sha256 in files_of(part).items()
+        )
+        return Lineage(run_id=run_id, run_name=run.name, submodel=submodel, files=files)
 
     @permission(Role.SUBMITTER, Own.PART, about="{what}")
     def take(self, run_id: str, submodel: str, what: Literal["model", "checkpoint"]) -> FileView:
@@ -160,7 +201,21 @@ class LibraryService:
 
         Raises `NotFound` before it is written, and `BadInput`.
         """
-        return self._shelf.take(run_id, submodel, what)
+        run, rows = self._runs.get(run_id)
+        row = next((row for row in rows if row.name == submodel), None)
+        if row is None:
+            raise NotFound(f"Run '{run_id}' has no sub-model '{submodel}'.")
+        origin = Origin(run_id=run_id, run_name=run.name, submodel=submodel, what=what)
+        if what == "model":
+            if row.artifact is None or row.model_path is None:
+                raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
+            source = self._store.depot(self._home).bring(run_id, submodel, f"models/{Path(row.model_path).name}")
+            return self._take(source, f"{submodel}-trained{source.suffix}", MODEL_KINDS, origin)
+        newest = self._store.depot(self._home).newest_checkpoint(run_id, submodel)
+        if newest is None:
+            raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
+        origin = replace(origin, step=row.checkpoint_step)
+        return self._take(newest, f"{submodel}-{newest.name}", ("checkpoint",), origin)
 
     @permission(Role.SUBMITTER, about="{sha256:.12} {filename}")
     def rename_file(self, sha256: str, filename: str) -> None:
@@ -292,3 +347,30 @@ class LibraryService:
         draft_id = secrets.token_hex(4)
         self._library.save_draft(draft_id, cloned(run, submodel), self.guard.actor.id)
         return draft_id
+
+    def _take(self, source: Path, filename: str, kinds: tuple[str, ...], origin: Origin) -> FileView:
+        try:
+            waiting = copy_into(source, self._home.quarantine, secrets.token_hex(8))
+        except FileNotFoundError:
+            message, remedy = "It is gone; a newer one may have replaced it.", "Open the page again."
+            raise BadInput.of("File gone", source.name, message, remedy) from None
+        try:
+            return self._importer.import_moved(waiting, filename, kinds, origin=origin)
+        finally:
+            waiting.unlink(missing_ok=True)
+
+
+def _kept(row: Any, what: Literal["model", "checkpoint"]) -> KeptModel:
+    named: dict[str, Any] = {"submodel": row.name, "state": State(row.state), "what": what}
+    if what == "checkpoint":
+        named |= {
+            "filename": row.checkpoint or "",
+            "size_bytes": row.checkpoint_bytes or 0,
+            "at_s": row.checkpoint_at_s,
+        }
+        return view_of(KeptModel, row, **named, step=row.checkpoint_step, state_sha256="", certificate=None)
+    made = row.certificate or {}
+    outcomes = {one["what"]: one["outcome"] for one in made.get("compared") or ()}
+    stands = standing_of(bool(made["holds"]), outcomes) if made.get("holds") is not None else None
+    named |= {"filename": row.artifact or "", "size_bytes": row.artifact_bytes or 0, "at_s": row.artifact_at_s}
+    return view_of(KeptModel, row, **named, step=None, state_sha256=row.state_sha256 or "", certificate=stands)

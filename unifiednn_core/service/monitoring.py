@@ -19,6 +19,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.address import trouble
 from unifiednn_core.store.devices import READY
 from unifiednn_core.views.monitoring import DeviceFigures, Figures, Health, HealthPart
+from unifiednn_core.views.people import view_of
 
 SILENT_S = 60.0
 """A supervisor that has not looked at the store for this long is stuck."""
@@ -38,16 +39,11 @@ class MonitoringService:
         counts, now_s = self._store.monitoring.counts(), self._clock.utc_s()
         disk = shutil.disk_usage(self._home.root)
         since_s = counts.waiting_since_s
-        return Figures(
-            runs=counts.runs,
-            submodels=counts.submodels,
+        return view_of(
+            Figures,
+            counts,
             queue_length=counts.runs.get("queued", 0),
             oldest_wait_s=0.0 if since_s is None else max(0.0, now_s - since_s),
-            workers=counts.workers,
-            restarts=counts.restarts,
-            steps=counts.steps,
-            files_bytes=counts.files_bytes,
-            webhooks_failing=counts.webhooks_failing,
             devices=self._devices(now_s),
             disk_total_bytes=disk.total,
             disk_free_bytes=disk.free,
@@ -76,25 +72,13 @@ class MonitoringService:
     def _devices(self, now_s: float) -> tuple[DeviceFigures, ...]:
         newest, found = self._store.device_samples.newest(), []
         for row in self._store.devices.all():
-            seen = newest.get(row.name)
+            seen, ready = newest.get(row.name), row.state == READY
             if seen is None or now_s - seen.at_s > FRESH_S:
-                found.append(DeviceFigures(device=row.name, ready=row.state == READY, total_bytes=row.total_bytes))
+                found.append(DeviceFigures(device=row.name, ready=ready, total_bytes=row.total_bytes))
                 continue
             sizes = (seen.total_bytes, seen.free_bytes, seen.own_bytes)
             others = None if None in sizes else max(0, (sizes[0] or 0) - (sizes[1] or 0) - (sizes[2] or 0))
-            found.append(
-                DeviceFigures(
-                    device=row.name,
-                    ready=row.state == READY,
-                    total_bytes=seen.total_bytes,
-                    own_bytes=seen.own_bytes,
-                    others_bytes=others,
-                    free_bytes=seen.free_bytes,
-                    utilisation=seen.utilisation,
-                    temperature_c=seen.temperature_c,
-                    power_w=seen.power_w,
-                )
-            )
+            found.append(view_of(DeviceFigures, seen, ready=ready, others_bytes=others))
         return tuple(found)
 
 

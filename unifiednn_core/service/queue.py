@@ -17,6 +17,7 @@ from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 from unifiednn_core.views.estimates import Estimate
 from unifiednn_core.views.hybrid_rows import hybrid_view, plain_reason, shown_names
 from unifiednn_core.views.hybrids import HybridFigures, HybridMember, LineEntry, ListedHybrid
+from unifiednn_core.views.people import view_of
 from unifiednn_core.views.runs import SHOWN_TURNS
 
 
@@ -137,19 +138,16 @@ class QueueService:
 
 def _member(place: int, member: Resident, names: Mapping[str, str], outlook: Outlook) -> HybridMember:
     run, row = member
-    return HybridMember(
+    return view_of(
+        HybridMember,
+        row,
         run_id=run.id,
         run_name=run.name,
-        name=row.name,
         shown=names[f"{run.id}/{row.name}"],
         number=place,
-        owner=row.owner,
         state=State(row.state),
-        steps_done=row.steps_done,
-        steps_total=row.steps_total,
         holds_device=row.lane is not None,
         ends_in_s=None if State(row.state) in ENDED else outlook.ends_in_s.get(f"{run.id}/{row.name}"),
-        leaving=row.leaving,
     )
 
 

@@ -13,22 +13,7 @@ from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.retention import Due, Retention
 from unifiednn_core.store import Store
 from unifiednn_core.store.address import address_of, shown
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedBytes:
-    """What the files of one person take."""
-
-    person: str
-    library: int
-    models: int
-    checkpoints: int
-    quota_bytes: int | None
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.library + self.models + self.checkpoints
+from unifiednn_core.views.library import QuotaView
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +66,11 @@ class RetentionService:
         return KeptIn(str(self._home.root), database, self._store.depot(self._home).url)
 
     @permission(Role.ADMIN, audited=False)
-    def owned(self) -> tuple[OwnedBytes, ...]:
+    def owned(self) -> tuple[QuotaView, ...]:
         """What the files of each person take, the largest first."""
         people = self._store.people
         found = [
-            OwnedBytes(
-                person, one.get("library", 0), one.get("models", 0), one.get("checkpoints", 0), people.quota_of(person)
-            )
-            for person, one in self._store.library.owned_bytes().items()
+            QuotaView(person=person, **sizes, quota_bytes=people.quota_of(person))
+            for person, sizes in self._store.library.owned_bytes().items()
         ]
-        return tuple(sorted(found, key=lambda one: (-one.total, one.person)))
+        return tuple(sorted(found, key=lambda one: (-one.used_bytes, one.person)))

@@ -15,6 +15,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.rehearsal import coarse, left_s
 from unifiednn_core.scheduling.simulator import MayJoin, SimulatedJob, SimulatedTurn, pays, simulate
 from unifiednn_core.views.estimates import Basis, Estimate, KeptForecast
+from unifiednn_core.views.people import view_of
 from unifiednn_core.views.runs import RunView, Series, Slice
 
 FINEST_EPOCHS, FINEST_STEPS = 1500, 6000
@@ -143,14 +144,7 @@ def kept(made: PolicyForecast, jobs: Iterable[SimulatedJob]) -> KeptForecast | N
     """What a run keeps of the forecast of these jobs; None if only ratios are known."""
     if made.basis == "relative":
         return None
-    return KeptForecast(
-        policy=made.policy,
-        finish_s=made.finish_s,
-        makespan_s=made.makespan_s,
-        mean_turnaround_s=made.mean_turnaround_s,
-        basis=made.basis,
-        step_s={job.name: job.seconds_per_step for job in jobs},
-    )
+    return view_of(KeptForecast, made, step_s={job.name: job.seconds_per_step for job in jobs}, renewed=False)
 
 
 def fairness(alone_s: Mapping[str, float], turnarounds_s: Mapping[str, float]) -> float:

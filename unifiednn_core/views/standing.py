@@ -9,6 +9,7 @@ from unifiednn_core.scheduling.base import JobView, View
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store.schema import HYBRID
+from unifiednn_core.views.people import view_of
 from unifiednn_core.views.runs import LinePlace
 
 _IN_LINE = (State.QUEUED.value, State.RUNNING.value)
@@ -54,20 +55,13 @@ def _jobs(
     for row in rows:
         served_s[row.owner] = served_s.get(row.owner, 0.0) + row.service_s
     jobs = [
-        JobView(
-            name=row.name,
-            arrival=row.arrival,
+        view_of(
+            JobView,
+            row,
             in_line_since=0,
-            priority=row.priority,
-            parameters=row.parameters,
-            epochs=row.epochs,
-            epochs_done=row.epochs_done,
-            steps_total=row.steps_total,
-            steps_done=row.steps_done,
             seconds_per_step=row.service_s / row.steps_done if row.steps_done and row.service_s else None,
             waiting_s=max(0.0, now_s - (run.created_at_s if row.joined_at_s is None else row.joined_at_s)),
-            service_s=row.service_s,
-            owner=row.owner,
+            tickets=1.0,
             owner_service_s=served_s[row.owner],
             deadline_s=None if row.deadline_s is None else due_at_s(run, row),
         )

@@ -54,10 +54,15 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(handler: Handler, admit: Admit) -> Callable[[Request], Awaitable[Response]]:
-    """Endpoint that calls a handler with the sender's service; the handler may raise any error of this project."""
+    """Endpoint that calls a handler with the sender's service; the handler may raise any error of this project.
+
+    Requests that change something are refused if they come from pages of other sites.
+    """
 
     async def answer(request: Request) -> Response:
         try:
+            if request.method not in ("GET", "HEAD"):
+                _require_same_site(request)
             return await handler(request, await run_in_threadpool(admit, request))
         except UnifiedNNError as error:
             return refusal(error)
@@ -100,7 +105,7 @@ def problem(status: int, findings: Sequence[Finding]) -> JSONResponse:
     return JSONResponse(told, status, headers, media_type=PROBLEM)
 
 
-def require_same_site(request: Request) -> None:
+def _require_same_site(request: Request) -> None:
     """Refuse requests from pages of other sites, by the two headers in which browsers report them.
 
     Requests with a cookie must send one of them; those with a token or from the machine itself need not.

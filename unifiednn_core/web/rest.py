@@ -7,24 +7,22 @@ request that changes something is refused if a page of another site caused it. N
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
-from sqlalchemy.exc import DatabaseError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unifiednn_core.base.errors import BadInput, Finding, UnifiedNNError
+from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.findings import finding_of
 from unifiednn_core.spec.run import MAX_SPEC_BYTES, parse_json
 from unifiednn_core.web.action import ROOT, Action
-from unifiednn_core.web.answers import CUT_OFF, Admit, failure, problem, refusal, require_same_site
+from unifiednn_core.web.answers import Admit, Handler, endpoint, problem
 from unifiednn_core.web.api_runs import RUNS
 from unifiednn_core.web.api_server import SERVER
 
@@ -49,7 +47,7 @@ JSON = "application/json"
 def routes(admit: Admit, table: Iterable[Action] = TABLE) -> list[Route]:
     """Routes of the table that are not those of files."""
     return [
-        Route(_pattern(action), _endpoint(action, admit), methods=[action.method])
+        Route(_pattern(action), endpoint(_handler(action), admit), methods=[action.method])
         for action in table
         if action.does is not None
     ]
@@ -60,28 +58,18 @@ def _pattern(action: Action) -> str:
     return action.address.replace("/devices/{name}/", "/devices/{name:path}/")
 
 
-def _endpoint(action: Action, admit: Admit) -> Callable[[Request], Any]:
-    async def answer(request: Request) -> Response:
-        try:
-            if action.method != "GET":
-                require_same_site(request)
-            service = await run_in_threadpool(admit, request)
-            given = await _given(action, request)
-            if isinstance(given, Response):
-                return given
-            content = await run_in_threadpool(_carry_out, action, _away(service), request, given)
-        except UnifiedNNError as error:
-            return refusal(error)
-        except ClientDisconnect:
-            return Response(status_code=CUT_OFF)
-        except (OSError, DatabaseError) as error:
-            return failure(error, request)
+def _handler(action: Action) -> Handler:
+    async def handler(request: Request, service: Service) -> Response:
+        given = await _given(action, request)
+        if isinstance(given, Response):
+            return given
+        content = await run_in_threadpool(_carry_out, action, _away(service), request, given)
         headers = {"Cache-Control": "no-store"}
         if action.status == 201 and (run_id := json.loads(content).get("run_id") if content[:1] == b"{" else None):
             headers["Location"] = f"{ROOT}/runs/{run_id}"
         return Response(content, action.status, headers, media_type=JSON)
 
-    return answer
+    return handler
 
 
 def _away(service: Service) -> Service:

@@ -27,7 +27,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.importing import KINDS, Kind
 from unifiednn_core.views.library import UploadView
-from unifiednn_core.web.answers import Admit, Handler, endpoint, require_same_site
+from unifiednn_core.web.answers import Admit, Handler, endpoint
 
 STALLED_S = 30.0
 """A connection without a byte for this long counts as dead, and another one can continue."""
@@ -61,7 +61,6 @@ def routes(admit: Admit) -> list[Route]:
 
 
 async def _begin(request: Request, service: Service) -> Response:
-    require_same_site(request)
     content = bytearray()
     async for chunk in request.stream():
         content += chunk
@@ -84,7 +83,6 @@ async def _tell(request: Request, service: Service) -> Response:
 
 
 async def _append(request: Request, service: Service) -> Response:
-    require_same_site(request)
     given = request.headers.get(OFFSET, "")
     if not (given.isascii() and given.isdigit()):
         raise _wrong(f"{OFFSET} is not a number of bytes.", "Send the offset of the first byte.")
@@ -93,13 +91,11 @@ async def _append(request: Request, service: Service) -> Response:
 
 
 async def _finish(request: Request, service: Service) -> Response:
-    require_same_site(request)
     file = await run_in_threadpool(service.library.finish_upload, request.path_params["upload"])
     return JSONResponse(asdict(file), headers={"Cache-Control": "no-store"})
 
 
 async def _drop(request: Request, service: Service) -> Response:
-    require_same_site(request)
     await run_in_threadpool(service.library.drop_upload, request.path_params["upload"])
     return Response(status_code=204)
 
