@@ -1,11 +1,10 @@
 """Admin: people and what they may do, tokens, disk and retention, health, webhooks, the machine, and the audit log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
 from pages._ui import actions, audit_log, disk, frame, health, notifications_form, signed_in
-from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.visible import visible
 from unifiednn_core.service.people import MOST_TICKETS
 from unifiednn_core.service.roles import NO_ROLE, Role
@@ -40,7 +39,8 @@ def _roles() -> None:
         role = st.selectbox("Role", [*map(str, Role), NO_ROLE], index=1, key="role-role")
         pressed = st.form_submit_button("Give role", type="primary", icon=":material/check:", key="role-give")
     if pressed:
-        _attempt(lambda: desk.give_role(person, role))
+        with actions.showing_errors():
+            desk.give_role(person, role)
     given = [one for one in desk.people() if one.role]
     if not given:
         st.html(markup.empty("No roles given yet", "Until then, roles come from the identity provider."))
@@ -50,7 +50,8 @@ def _roles() -> None:
         people = [one.person for one in given]
         gone = st.selectbox("Remove a given role", people, None, visible, key="role-gone", width=GONE_WIDTH_PX)
         if st.button("Remove role", key="role-forget", disabled=gone is None) and gone is not None:
-            _attempt(lambda: desk.forget_person(gone))
+            with actions.showing_errors():
+                desk.forget_person(gone)
             st.rerun()
 
 
@@ -66,20 +67,23 @@ def _sharing() -> None:
         options = list(map(str, Sharing))
         chosen = st.selectbox("Who may share a process", options, index=options.index(now.sharing), key="sharing-of")
         if st.form_submit_button("Save", icon=":material/check:", key="sharing-save"):
-            _attempt(lambda: desk.set_sharing(chosen))
+            with actions.showing_errors():
+                desk.set_sharing(chosen)
             st.rerun()
     with st.form("give-team", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="team-person")
         team = st.text_input("Team", key="team-name", help="Empty: the person leaves the team.")
         pressed = st.form_submit_button("Set team", type="primary", icon=":material/group:", key="team-give")
     if pressed:
-        _attempt(lambda: desk.give_team(person, team))
+        with actions.showing_errors():
+            desk.give_team(person, team)
     with st.form("give-tickets", clear_on_submit=True), st.container(horizontal=True, vertical_alignment="bottom"):
         person = st.text_input("E-mail address", key="tickets-person")
         tickets = st.number_input("Tickets", 1, MOST_TICKETS, key="tickets-number", help=TICKETS_HELP)
         pressed = st.form_submit_button("Set tickets", icon=":material/confirmation_number:", key="tickets-give")
     if pressed:
-        _attempt(lambda: desk.give_tickets(person, tickets))
+        with actions.showing_errors():
+            desk.give_tickets(person, tickets)
     placed = [one for one in desk.people() if one.team or one.tickets]
     if placed:
         _people("Teams and tickets", placed)
@@ -105,7 +109,8 @@ def _tokens() -> None:
         days = st.number_input("Days", 1, LONGEST_DAYS, 30, key="token-days")
         pressed = st.form_submit_button("Create token", type="primary", icon=":material/key:", key="token-create")
     if pressed:
-        _attempt(lambda: _show(desk.create_token(person, role, days)))
+        with actions.showing_errors():
+            _show(desk.create_token(person, role, days))
     listed = desk.tokens()
     if not listed:
         st.html(markup.empty("No tokens yet", "A terminal or script with a token acts as that person."))
@@ -121,7 +126,8 @@ def _tokens() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         gone = st.selectbox("Revoke", living, index=None, key="token-gone", width=GONE_WIDTH_PX)
         if st.button("Revoke token", key="token-revoke", disabled=gone is None) and gone is not None:
-            _attempt(lambda: desk.revoke_token(gone))
+            with actions.showing_errors():
+                desk.revoke_token(gone)
             st.rerun()
 
 
@@ -142,13 +148,6 @@ def _valid(token: TokenView) -> str:
 def _show(token: str) -> None:
     st.html(markup.notice("green", "key", "Copy it now", "It is shown only once; the server stores its hash."))
     st.code(token, language=None)
-
-
-def _attempt(call: Callable[[], None]) -> None:
-    try:
-        call()
-    except UnifiedNNError as error:
-        actions.show_error(error)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 For operators.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import partial
 
 import streamlit as st
 
 from pages._ui import actions, charts, device_card, frame, host_rows, hybrid_card, line_rows, run_form
-from unifiednn_core.base.errors import NotFound, UnifiedNNError
+from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import MOST_LANES
@@ -147,7 +147,9 @@ def _settings() -> None:
             at = limits.index(known.hybrid.lanes)
             given["lanes"] = st.selectbox("Lanes", limits, at, key="pool-lanes", help=run_form.LANES_HELP)
         if st.button("Save", key="pool-save", icon=":material/check:", type="primary"):
-            _attempt(lambda: desk.set_pooling(known.changed(**given)))
+            with actions.showing_errors():
+                desk.set_pooling(known.changed(**given))
+                st.rerun()
     with right:
         _limits()
 
@@ -165,17 +167,9 @@ def _limits() -> None:
     )
     if st.button("Set limit", key="limit-save", icon=":material/check:"):
         limit_bytes = known if typed == shown else None if typed is None else round(typed * GIB)
-        _attempt(lambda: desk.limit_device(name, limit_bytes))
-
-
-def _attempt(call: Callable[[], object]) -> None:
-    """Do it and draw the page again, or say why it is refused."""
-    try:
-        call()
-    except UnifiedNNError as error:
-        actions.show_error(error)
-        return
-    st.rerun()
+        with actions.showing_errors():
+            desk.limit_device(name, limit_bytes)
+            st.rerun()
 
 
 def _one(hybrid_id: str, _live: bool) -> None:

@@ -46,6 +46,15 @@ def show_error(error: UnifiedNNError) -> None:
         st.html(markup.notice("red", "error", "Request failed", str(error)))
 
 
+@contextmanager
+def showing_errors() -> Iterator[None]:
+    """Show an error that ends the block."""
+    try:
+        yield
+    except UnifiedNNError as error:
+        show_error(error)
+
+
 def state_buttons(
     run_id: str, run_name: str, allowed: Set[Event], submodel: str | None = None, *, look: ButtonLook = "secondary"
 ) -> None:

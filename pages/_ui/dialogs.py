@@ -299,11 +299,9 @@ def _apply_button(label: str, key: str, *, off: bool, help: str | None = None) -
 
 
 def _carry_out(calls: Sequence[Callable[[], object]]) -> None:
-    try:
+    with actions.showing_errors():
         for call in calls:
             call()
-    except UnifiedNNError as error:
-        actions.show_error(error)
 
 
 def is_open(part: RunView | SubModelView) -> bool:

@@ -1,7 +1,5 @@
 """What the disk holds, by kind and by person; quotas; and what the server deletes by itself."""
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from pages._ui import actions, frame
@@ -65,7 +63,9 @@ def _quotas() -> None:
             help="0 means no limit.",
         )
         if st.form_submit_button("Set quota", icon=":material/check:", key="quota-set"):
-            _attempt(lambda: service.people.set_quota(int(size * GIB) or None, person))
+            with actions.showing_errors():
+                service.people.set_quota(int(size * GIB) or None, person)
+                st.rerun()
     owned = service.retention.owned()
     if not owned:
         st.html(markup.small("Nobody has files yet."))
@@ -97,7 +97,9 @@ def _retention() -> None:
         "home_limit_gib": limit or None,
     }
     if saved:
-        _attempt(lambda: desk.set_retention(retention_of(asked)))
+        with actions.showing_errors():
+            desk.set_retention(retention_of(asked))
+            st.rerun()
     try:
         rules = retention_of(asked) if shown else now
     except UnifiedNNError as error:
@@ -135,13 +137,6 @@ def _due(rules: Retention, *, tried: bool) -> None:
         with st.popover("Delete now…", icon=":material/delete:", key="retention-now"):
             st.html(f"<p>{markup.text('This cannot be undone.')}</p>")
             if st.button("Delete what is due", key="retention-apply", type="primary"):
-                _attempt(lambda: desk.apply_retention())
-
-
-def _attempt(call: Callable[[], object]) -> None:
-    try:
-        call()
-    except UnifiedNNError as error:
-        actions.show_error(error)
-    else:
-        st.rerun()
+                with actions.showing_errors():
+                    desk.apply_retention()
+                    st.rerun()

@@ -103,11 +103,9 @@ def of_runs(*, key: str) -> None:
         background.draw(reading, "The server reads the file. Everything else goes on.")
     elif reading is not None:
         del st.session_state[f"{key}-kept{uploads.READING}"]
-        try:
+        with actions.showing_errors():
             choose(reading.result(), key=key)
             st.rerun()
-        except UnifiedNNError as error:
-            actions.show_error(error)
     if not kept:
         return
     labels = {name: visible(_kept_label(one)) for name, one in kept.items()}

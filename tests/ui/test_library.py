@@ -121,7 +121,7 @@ def of_kind(service, kind: str):
         ("shelf-checkpoint", "checkpoint", "start_from"),
     ],
 )
-def test_a_file_becomes_part_of_a_new_draft_that_build_opens(library, kind, entry, open_page, service, said) -> None:
+def test_a_file_becomes_part_of_a_new_draft_that_build_opens(shelf, kind, entry, open_page, service, said) -> None:
     held = of_kind(service, kind)
     app = ticked(open_page, said, shelf, held.file.sha256)
     app.button(key=f"{shelf}-use").click().run()
@@ -184,7 +184,7 @@ def test_what_was_not_counted_to_the_end_is_said_to_be_as_many_or_more(open_page
         session.add(FileUseRow(sha256=held.file.sha256, run_id="r-done", submodel="lenet", entry="model"))
     words = text_of(open_page("library"))
     assert "1 run " in words and "or more" not in words
-    for module in (shelves, shelf):
+    for module in (shelves, library):
         monkeypatch.setattr(module, "MOST_USES_COUNTED", 1)
     for module in (shelves, kept_rows):
         monkeypatch.setattr(module, "MOST_COUNTED", models - 1)
