@@ -26,7 +26,6 @@ from unifiednn_core.cli import (
     doctor,
     exports,
     files,
-    hosts,
     place,
     queue,
     retention,
@@ -141,7 +140,7 @@ app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
-app.add_typer(hosts.hosts, name="hosts")
+app.add_typer(devices.hosts, name="hosts")
 app.add_typer(queue.queue, name="queue")
 app.add_typer(webhooks.webhooks, name="webhooks")
 

@@ -16,7 +16,6 @@ from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import FileReport
 from unifiednn_core.runtime import removal
 from unifiednn_core.service import samples, server_folders
-from unifiednn_core.service.cloning import cloned
 from unifiednn_core.service.importing import BLOCK_BYTES, KINDS, FileImporter
 from unifiednn_core.service.permissions import Guard, Own, permission
 from unifiednn_core.service.quotas import Room
@@ -29,6 +28,7 @@ from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
 from unifiednn_core.spec.run_query import MOST_USES_COUNTED, KeptQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.removals import NEEDS
+from unifiednn_core.store.schema import RunRow
 from unifiednn_core.store.uses import files_of
 from unifiednn_core.views.certificate import standing_of
 from unifiednn_core.views.library import (
@@ -48,6 +48,8 @@ from unifiednn_core.views.runs import FileView
 
 MODEL_KINDS = ("model", "weights")
 MOST_USES = 50
+LEFT_OUT = ("owner", "loading")
+"""Entries of a sub-model that its submission decided."""
 
 
 class LibraryService:
@@ -374,3 +376,18 @@ def _kept(row: Any, what: Literal["model", "checkpoint"]) -> KeptModel:
     stands = standing_of(bool(made["holds"]), outcomes) if made.get("holds") is not None else None
     named |= {"filename": row.artifact or "", "size_bytes": row.artifact_bytes or 0, "at_s": row.artifact_at_s}
     return view_of(KeptModel, row, **named, step=None, state_sha256=row.state_sha256 or "", certificate=stands)
+
+
+def cloned(run: RunRow, submodel: str | None = None) -> dict[str, Any]:
+    """Document of a draft that asks for what a run asked for, or for one of its sub-models alone."""
+    parts = [
+        {entry: value for entry, value in part.items() if entry not in LEFT_OUT}
+        for part in run.spec.get("submodels", ())
+        if submodel in (None, part["name"])
+    ]
+    if submodel is not None:  # alone, it is no member of a sweep
+        parts = [{entry: value for entry, value in part.items() if entry != "sweep_of"} for part in parts]
+    given = run.environment.get("files", {})
+    names = {file: name for part in parts for file, name in given.get(part["name"], {}).items()}
+    name = run.name if submodel is None else submodel
+    return {**run.spec, "name": name, "submodels": parts, "filenames": names}

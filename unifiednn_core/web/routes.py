@@ -23,8 +23,10 @@ can resume after a lost connection.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -37,7 +39,6 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.views.report.charts import plotly_js, scripts
 from unifiednn_core.web import api_page, metrics, rest, uploads
 from unifiednn_core.web.answers import Admit, Handler, endpoint
-from unifiednn_core.web.bundle import zipped
 
 Read = Callable[[str], str | dict[str, object]]
 """Returns a text or a document about a run."""
@@ -48,6 +49,7 @@ A_DAY = {"Cache-Control": "public, max-age=86400"}
 PRIVATE = {"Cache-Control": "private, no-cache"}
 # A compressed response would have no ranges and no length; models do not compress anyway.
 AS_IT_IS = {"Content-Encoding": "identity"}
+_BLOCK_BYTES = 256 * 1024
 
 
 def routes(admit: Admit, server: Callable[[], Service]) -> list[Route]:
@@ -161,3 +163,35 @@ def _file(path: Path, name: str, media_type: str) -> FileResponse:
     tag = hashlib.sha256(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
     headers = PRIVATE | AS_IT_IS | {"ETag": f'"{tag}"'}
     return FileResponse(path, headers=headers, media_type=media_type, filename=name, stat_result=stat)
+
+
+class _Sink(io.RawIOBase):
+    """Takes what a zip writes, for the next block of an answer. It has no places, so the zip goes on forwards alone."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: object) -> int:
+        self._held.append(bytes(content))  # type: ignore[call-overload]
+        return len(self._held[-1])
+
+    def taken(self) -> bytes:
+        """All since the last call."""
+        block, self._held = b"".join(self._held), []
+        return block
+
+
+def zipped(files: Sequence[Path]) -> Iterator[bytes]:
+    """The blocks of a zip of files under their own names, uncompressed. Raises `OSError` for one that is gone."""
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+        for path in files:
+            with path.open("rb") as source, archive.open(path.name, "w", force_zip64=True) as target:
+                while block := source.read(_BLOCK_BYTES):
+                    target.write(block)
+                    yield sink.taken()
+            yield sink.taken()
+    yield sink.taken()
