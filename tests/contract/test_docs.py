@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 
+from tests.composing import Composition
 from tools import generate_docs
 from unifiednn_core.base.paths import DATABASE_SETTING
 from unifiednn_core.cli.main import app
@@ -115,6 +115,6 @@ def test_the_settings_of_the_sign_in_can_be_read() -> None:
 
 
 def test_docker_compose_opens_ports_to_this_machine_alone() -> None:
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    services = Composition.read(ROOT / "docker-compose.yml").services
     published = [port for service in services.values() for port in service.get("ports", ())]
     assert published and all(port.startswith("127.0.0.1:") for port in published)

@@ -231,11 +231,14 @@ class Hyperparameters(_Part):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 32
     optimizer: Annotated[str, _named(OPTIMIZERS, choices.REFUSED_OPTIMIZERS, "optimizer")] = "sgd"
+    """A name of the table of optimizers, or torch's."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     optimizer_args: Annotated[dict[str, Any], _arguments_of("optimizer", OPTIMIZERS)] = {}
+    """Arguments of torch's class, but for the learning rate."""
     parameter_groups: list[ParameterGroup] = []
     """Parameters that train in another way, or not at all; the first group whose pattern fits a name counts."""
     criterion: Annotated[str, _named(CRITERIA, choices.REFUSED_CRITERIA, "criterion")] = "cross_entropy"
+    """A name of the table of criteria, or torch's."""
     criterion_args: Annotated[dict[str, Any], _arguments_of("criterion", CRITERIA)] = {}
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Type in which layers such as convolutions and products compute, by torch's autocast; only under the profile
@@ -247,6 +250,7 @@ class Hyperparameters(_Part):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of this sub-model; by default the run's seed."""
     drop_last: bool = False
+    """Whether the last, smaller batch of an epoch is left out."""
     batch_split: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Parts of a batch that pass through the network one after another within one optimizer step. More parts need less
     memory. The gradient equals that of the whole batch up to rounding; batch normalisation sees the parts."""

@@ -98,13 +98,18 @@ class SubModelSpec(_Part):
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     model: Annotated[str, Field(min_length=1)]
+    """Model file."""
     architecture: ArchitectureSpec | None = None
     train_data: Annotated[str, Field(min_length=1)]
+    """Data file to train on."""
     test_data: str | None = None
+    """Data file for the evaluation after each epoch."""
     scale: float | None = None
     """Factor for integer inputs (1/255 for images); the resident copy stays uint8."""
     mean: float | None = None
+    """Subtracted from scaled inputs."""
     std: Annotated[float, Field(gt=0)] | None = None
+    """Divides them then."""
     inputs: dict[_Entry, _Entry] = {}
     """Input of the network: input of the data that it gets, where their names differ. `targets` names the targets."""
     transforms: TransformSpecs = ()
@@ -192,6 +197,7 @@ class RunSpec(_Part):
 
     name: Annotated[str, Field(min_length=1, max_length=100)] = "run"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of each sub-model that has none of its own."""
     device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 :._()/-]{0,127}$")] = "auto"
     """`auto` (a GPU where there is one), `cpu`, `cuda`, one device such as `cuda:1`, or a kind such as `H200`; with
     many hosts also one of them, `gpu-1`, or one before any of these, `gpu-1/cuda:1`."""
