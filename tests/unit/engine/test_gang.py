@@ -22,22 +22,13 @@ from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 
+EACH_EPOCH = {"name": "step", "args": {"step_size": 1}}
+CLIPPED = {"gradient_clipping": {"norm": 0.1}, "warm_up": {"steps": 3}}
 ASKED: dict[str, dict[str, Any]] = {
     "slow": {"learning_rate": 0.001, "seed": 1},
     "momentum": {"learning_rate": 0.02, "seed": 2, "optimizer_args": {"momentum": 0.9, "weight_decay": 0.01}},
-    "adam": {
-        "optimizer": "adam",
-        "learning_rate": 0.003,
-        "seed": 3,
-        "lr_scheduler": {"name": "step", "args": {"step_size": 1}},
-    },
-    "clipped": {
-        "optimizer": "rmsprop",
-        "learning_rate": 0.004,
-        "seed": 4,
-        "gradient_clipping": {"norm": 0.1},
-        "warm_up": {"steps": 3},
-    },
+    "adam": {"learning_rate": 0.003, "seed": 3, "optimizer": "adam", "lr_scheduler": EACH_EPOCH},
+    "clipped": {"learning_rate": 0.004, "seed": 4, "optimizer": "rmsprop", **CLIPPED},
 }
 # The gradient of a bias before batch norm is rounding noise, which Adam scales up; only its mean follows it.
 NOISE = ("0.bias", "1.running_mean")

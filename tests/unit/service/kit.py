@@ -63,53 +63,26 @@ def add_files(store: Store, owners: dict[str, str]) -> None:
 
 def add_run(store: Store, home: Home, run_id: str, submitter: str, owners: dict[str, str]) -> None:
     holder = list(owners)[-1]
-    spec = {
-        "name": "together",
-        "policy": {"name": "round_robin"},
-        "submodels": [
-            {
-                "name": name,
-                "model": f"sha256:{sha(f'{name}-model')}",
-                "train_data": f"sha256:{sha(f'{name}-data')}",
-                "hyperparameters": {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1},
-            }
-            for name in owners
-        ],
-    }
-    columns = {
-        "id": run_id,
-        "name": "together",
-        "submitter": submitter,
-        "state": "running",
-        "device": "cpu",
-        "spec": spec,
-        "threads": 1,
-        "created_at_s": 900.0,
-        "started_at_s": 910.0,
-        "heartbeat_at_s": 1000.0,
-        "fingerprint": sha(submitter),
-        "now_reason": f"{holder} has been in line longest of {len(owners)}.",
-        "prediction": {},
-        "environment": {},
-        "peak_memory_bytes": 4711,
-        "memory_source": "PSS",
-    }
+    hyper = {"epochs": 2, "batch_size": 8, "optimizer": "sgd", "learning_rate": 0.1}
+    files = {"model": "model", "train_data": "data"}
+    parts = [
+        {"name": name, "hyperparameters": hyper}
+        | {entry: f"sha256:{sha(f'{name}-{word}')}" for entry, word in files.items()}
+        for name in owners
+    ]
+    spec = {"name": "together", "policy": {"name": "round_robin"}, "submodels": parts}
+    who = {"id": run_id, "name": "together", "submitter": submitter, "fingerprint": sha(submitter), "device": "cpu"}
+    told = {"state": "running", "now_reason": f"{holder} has been in line longest of {len(owners)}."}
+    times = {"created_at_s": 900.0, "started_at_s": 910.0, "heartbeat_at_s": 1000.0}
+    plain = {"spec": spec, "threads": 1, "prediction": {}, "environment": {}}
+    columns = {**who, **told, **times, **plain, "peak_memory_bytes": 4711, "memory_source": "PSS"}
+    kept = {"checkpoint": "step-5.safetensors", "checkpoint_step": 5, "checkpoint_bytes": 4}
+    trains = {"state": "running", "epochs": 2, "steps_total": 20, "steps_done": 5}
+    made = {"artifact_bytes": 3, "artifact_at_s": 950.0}
     rows = [
         part_of(
-            run_id=run_id,
-            name=name,
-            owner=owner,
-            arrival=place,
-            state="running",
-            epochs=2,
-            steps_total=20,
-            steps_done=5,
+            **{"run_id": run_id, "name": name, "owner": owner, "arrival": place, **trains, **kept, **made},
             artifact=f"{name}.zip",
-            artifact_bytes=3,
-            checkpoint="step-5.safetensors",
-            checkpoint_step=5,
-            checkpoint_bytes=4,
-            artifact_at_s=950.0,
             model_path=f"/srv/home/{name}.pt2",
             lane=1 if name == holder else None,
         )

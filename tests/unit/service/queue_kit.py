@@ -32,31 +32,12 @@ ALL = (HERS, HIS, HIS_NEXT, HER_NEXT)
 
 
 def submit(here: World, one: Submitted, at_s: float) -> None:
-    spec = {
-        "name": f"{one.name}-run",
-        "hybrid": "shared",
-        "submodels": [
-            {
-                "name": one.name,
-                "model": f"sha256:{sha(one.name)}",
-                "train_data": f"sha256:{sha('d')}",
-                "hyperparameters": {"epochs": 2},
-            }
-        ],
-    }
-    run = RunRow(
-        id=one.run_id,
-        name=spec["name"],
-        submitter=one.owner,
-        state="queued",
-        shared=True,
-        device="auto",
-        spec=spec,
-        threads=7,
-        created_at_s=at_s,
-        prediction={},
-        environment={},
-    )
+    files = {"model": f"sha256:{sha(one.name)}", "train_data": f"sha256:{sha('d')}"}
+    part = {"name": one.name, **files, "hyperparameters": {"epochs": 2}}
+    spec = {"name": f"{one.name}-run", "hybrid": "shared", "submodels": [part]}
+    who = {"id": one.run_id, "name": spec["name"], "submitter": one.owner, "state": "queued", "shared": True}
+    asked = {"device": "auto", "spec": spec, "threads": 7, "created_at_s": at_s}
+    run = RunRow(**who, **asked, prediction={}, environment={})
     row = part_of(run_id=one.run_id, name=one.name, owner=one.owner, epochs=2, steps_total=20, memory_key="same")
     for word in (one.name, "d"):
         here.store.library.add_file(

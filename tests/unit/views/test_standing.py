@@ -20,22 +20,10 @@ POLICIES = sorted({card.name for card in describe()})
 
 
 def row(place: int, **changes: object) -> SimpleNamespace:
-    values: dict[str, object] = {
-        "name": f"net{place}",
-        "arrival": place,
-        "state": "running",
-        "lane": None,
-        "priority": 0,
-        "parameters": 100 - place,
-        "epochs": 9,
-        "epochs_done": 2,
-        "steps_total": 90,
-        "steps_done": 20,
-        "service_s": 4.0 + place,
-        "owner": "",
-        "joined_at_s": None,
-        "deadline_s": None,
-    }
+    who = {"name": f"net{place}", "arrival": place, "owner": "", "priority": 0, "parameters": 100 - place}
+    done = {"epochs": 9, "epochs_done": 2, "steps_total": 90, "steps_done": 20, "service_s": 4.0 + place}
+    values: dict[str, object] = {**who, **done, "state": "running", "lane": None, "joined_at_s": None}
+    values["deadline_s"] = None
     return SimpleNamespace(**values | changes)
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.rows import run_of
+from tests.unit.rows import part_of, run_of
 from unifiednn_core.compare import verdict
-from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.views import run_rows, times
 from unifiednn_core.views.comparison import comparison_document
 
@@ -16,60 +15,19 @@ RATIOS = ("memory_ratio", "makespan_ratio", "mean_turnaround_ratio", "cpu_second
 
 def run_row(mode="hybrid", **columns):
     """A run that took 5.5 s from its launch to its first step, as starting a process with torch does."""
-    started_at_s = STARTED_S if mode == "hybrid" else LAUNCHED_S
-    return run_of(
-        **{
-            "id": mode,
-            "name": "demo",
-            "state": "completed",
-            "device": "cpu",
-            "mode": mode,
-            "fingerprint": "same",
-            "spec": {"submodels": [{"name": "a"}, {"name": "b"}]},
-            "attempt": 1,
-            "recoveries": 0,
-            "threads": 1,
-            "created_at_s": CREATED_S,
-            "launched_at_s": LAUNCHED_S,
-            "started_at_s": started_at_s,
-            "ended_at_s": LAUNCHED_S + 31.0,
-            "environment": {},
-            "memory_notes": [],
-            "prediction": {},
-            "submitter": "",
-            "peak_memory_bytes": 300,
-            "memory_source": "process PSS",
-            "cpu_s": 20.0,
-        }
-        | columns
-    )
+    who = {"id": mode, "name": "demo", "mode": mode, "device": "cpu", "fingerprint": "same", "submitter": ""}
+    asked = {"spec": {"submodels": [{"name": "a"}, {"name": "b"}]}, "environment": {}, "prediction": {}, "threads": 1}
+    times = {"created_at_s": CREATED_S, "launched_at_s": LAUNCHED_S, "ended_at_s": LAUNCHED_S + 31.0}
+    times["started_at_s"] = STARTED_S if mode == "hybrid" else LAUNCHED_S
+    figures = {"attempt": 1, "recoveries": 0, "peak_memory_bytes": 300, "memory_source": "process PSS", "cpu_s": 20.0}
+    return run_of(**{**who, **asked, **times, **figures, "memory_notes": [], "state": "completed", **columns})
 
 
 def part_row(name="a", ends_s=30.0, **columns):
-    return SubModelRow(
-        **{
-            "name": name,
-            "arrival": 0,
-            "number": 0,
-            "state": "completed",
-            "priority": 0,
-            "attempt": 1,
-            "model_format": "module",
-            "parameters": 1,
-            "epochs": 1,
-            "epochs_done": 1,
-            "steps_total": 1,
-            "steps_done": 1,
-            "service_s": 4.0,
-            "paused_s": 0.0,
-            "ended_at_s": LAUNCHED_S + ends_s,
-            "state_sha256": name,
-            "owner": "",
-            "peak_memory_bytes": 1,
-            "cpu_s": 1.0,
-        }
-        | columns
-    )
+    who = {"name": name, "number": 0, "owner": "", "state": "completed", "attempt": 1, "state_sha256": name}
+    done = {"epochs_done": 1, "steps_total": 1, "steps_done": 1, "service_s": 4.0, "paused_s": 0.0}
+    figures = {"ended_at_s": LAUNCHED_S + ends_s, "peak_memory_bytes": 1, "cpu_s": 1.0, "model_format": "module"}
+    return part_of(**{**who, **done, **figures, **columns})
 
 
 def view(mode="hybrid", ends_s=(20.0, 30.0), **columns):
