@@ -48,7 +48,7 @@ def copied() -> Iterator[Path]:
 
 def place_of(folder: Path, fault: Fault) -> Path | None:
     """The file whose text holds the piece once, which may have moved; None if there is none."""
-    here: Path = folder / fault["file"]
+    here = folder / str(fault["file"])
     sources = [path for room in ("unifiednn_core", "pages") for path in (folder / room).rglob("*.py")]
     holding = [path for path in sources if path.read_text(encoding="utf-8").count(fault["old"]) == 1]
     if here in holding:
@@ -68,7 +68,7 @@ def run_tests(folder: Path, tests: Sequence[str], patience_s: float = PATIENCE_S
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=patience_s
         )
     except subprocess.TimeoutExpired:
-        return 1, f"endless after {patience_s:g} s"
+        return 124, f"endless after {patience_s:g} s"
     failed = (line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     return done.returncode, next(failed, "").partition(" - ")[0].partition(" ")[2]
 
