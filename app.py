@@ -2,11 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 
 import streamlit as st
-from streamlit import config
-from streamlit.runtime.pages_manager import PagesManager
 
 from pages._ui import frame, late_ticks, signed_in
 from unifiednn_core.base.files import set_private_umask
@@ -20,9 +17,6 @@ if __name__ == "__main__":  # for each visitor
 else:  # once, by the server
     set_private_umask()
     allocator.return_early()  # else memory grows as viewers come and go
-    # Asked for six sections at each update, and each time it goes through all options.
-    config.get_options_for_section = cache(config.get_options_for_section)
-    PagesManager.uses_pages_directory = False  # else the first visitor gets pages/ without the router
     late_ticks.drop()
     client.start()  # loads torch in the background, so that the first upload does not wait for it
 

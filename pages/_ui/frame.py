@@ -184,7 +184,8 @@ def route() -> None:
 def _ensure_routed() -> None:
     """Run the page once more, through the router, if Streamlit ran it without.
 
-    Streamlit discovers the folder pages/ and, until the first visit to app.py, runs the page of an address alone.
+    Streamlit discovers the folder pages/ and, until the first visit to app.py, runs the page of an address alone
+    (streamlit/streamlit#10255).
     Declaring the pages ends that for the whole server. Once per session: a test that runs a page alone keeps its click.
     """
     if not st.session_state.get(_ROUTED):
@@ -202,7 +203,8 @@ def _first() -> str:
 def routes() -> list[Route]:
     """Streamlit's document at the addresses of the pages. It says where the server is.
 
-    The browser would look for it below each page first, which costs two answers 404 and a tenth of a second.
+    The browser would look for it below each page first (streamlit/streamlit#7074), which costs two answers 404 and a
+    tenth of a second.
     """
     text = Path(get_static_dir(), "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{SERVER}", 1)
 

@@ -1,7 +1,8 @@
 """A tick of the page that a viewer just left must not clear the page that came after it.
 
-Measured with Streamlit 1.67: the browser empties the page when a run of a fragment names another page than the one
-shown, even if that fragment is gone. A tick sent while the next page is being drawn does so, and the page stays empty.
+Streamlit stops its timers when the page changes (streamlit/streamlit#9617), but a tick may be on its way then. Measured
+with Streamlit 1.67: the browser empties the page when a run of a fragment names another page than the one shown, even
+if that fragment is gone. A tick sent while the next page is being drawn does so, and the page stays empty.
 """
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner

@@ -26,7 +26,6 @@ MEMBERS, SAMPLES, STEPS = 5, 72, 22  # batches of 16: each fifth one is smaller
 def _every_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(cuda_graphs, "_FAILED", [])
-    monkeypatch.delenv(cuda_graphs.SETTING, raising=False)
 
 
 def submodels(cuda: torch.device, name: str) -> list[SubModel]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.gpu.checks import IN_TURNS
 from tests.gpu.kit import KINDS, Bench, Kind, alone, hash_of, spec_of
-from unifiednn_core.engine import cuda_graphs, graphs
+from unifiednn_core.engine import cuda_graphs, graphs, stepping
 from unifiednn_core.engine.cuda_graphs import CudaRecorder
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.events import StepsRecorded
@@ -26,7 +26,6 @@ def _every_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use recordings that gain nothing, too, and forget the failures of other tests."""
     monkeypatch.setattr(graphs, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(cuda_graphs, "_FAILED", [])
-    monkeypatch.delenv(cuda_graphs.SETTING, raising=False)
 
 
 def bench_of(cuda: torch.device, *names: str) -> Bench:
@@ -74,7 +73,8 @@ def test_clipping_and_rates_stay_outside(
 ) -> None:
     found = []
     for setting in ("on", "off"):
-        monkeypatch.setenv(cuda_graphs.SETTING, setting)
+        if setting == "off":
+            monkeypatch.setattr(stepping, "recorder_for", lambda device: None)
         spec = spec_of("resnet", KINDS["resnet"], **{"epochs": 4, **hyper})
         bench = Bench(cuda, [("resnet", KINDS["resnet"], spec)], IN_TURNS)
         found.append(hash_of(bench.run()["resnet"]))

@@ -14,11 +14,12 @@ from tests.integration.product import EPOCHS, EVERY_STEPS, Product, Template, ti
 from tests.integration.vanilla import sha256_alone
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.base.paths import WARM_START_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks
 from unifiednn_core.preflight import client
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.runtime.certifier import Certifier
+from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.service import facade
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
@@ -63,7 +64,7 @@ START = Certifier.start
 @pytest.fixture(autouse=True)
 def _forked_workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Services that a test opens have their workers and scripts forked, unless it is marked `new_interpreters`."""
-    monkeypatch.setenv(WARM_START_SETTING, "off")
+    monkeypatch.setattr(LocalLauncher, "warm", False)
     monkeypatch.setattr(Certifier, "start", lambda self: None)  # `settle` makes those that a test is about
     if request.node.get_closest_marker("new_interpreters") is None:
         monkeypatch.setattr(facade, "LocalLauncher", ForkingLauncher)
@@ -158,7 +159,7 @@ def alone(samples: Path, template: Template) -> Callable[..., str]:
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch) -> forks.Template:
     """The template of this process, ready to fork workers."""
-    monkeypatch.setenv(WARM_START_SETTING, "on")
+    monkeypatch.setattr(LocalLauncher, "warm", True)
     client.start()
     current = client.template._current
     if current is not None and current.environment != forks._environment():  # an earlier test has changed it

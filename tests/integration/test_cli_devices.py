@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.integration.cli_kit import unifiednn
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
+from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.runtime.launchers import own_identity
@@ -14,7 +14,7 @@ from unifiednn_core.store.hosts import HostRow
 
 @pytest.fixture(autouse=True)
 def _two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:0,cpu:1")
 
 
 def listed(home: Home) -> dict[str, dict[str, object]]:
@@ -91,12 +91,10 @@ def test_what_cannot_be_is_told_with_what_can(home: Home, monkeypatch: pytest.Mo
     ):
         done = unifiednn(home, "devices", *words)
         assert done.returncode == 2 and told in done.stderr, done.stderr
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "many")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:many")
     for words in (("devices",), ("devices", "drain", "cpu:0")):
         done = unifiednn(Home(home.root / "new"), *words)
-        assert (
-            done.returncode == 2 and f"{CPU_DEVICES_SETTING}: 'many' is not a valid number of devices." in done.stderr
-        )
+        assert done.returncode == 2 and f"{DEVICES_SETTING}: 'cpu:many' is no part of the CPU." in done.stderr
 
 
 def test_a_submitter_is_told_what_to_ask_for_and_no_more(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

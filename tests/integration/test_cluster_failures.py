@@ -22,7 +22,7 @@ LONGER_S = LEASE.lost_s + 2.0
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
     folder = tmp_path_factory.mktemp("cluster")
-    with fork_server(folder / "fork-server.log", settings={"UNIFIEDNN_CPU_DEVICES": "1"}) as forks:
+    with fork_server(folder / "fork-server.log") as forks:
         yield Template.prepared(forks, folder, SHARED, PRIVATE)
 
 

@@ -20,7 +20,7 @@ import torch
 
 from tests.integration import attempts
 from tests.integration.product import EPOCHS, Product
-from unifiednn_core.base.paths import DATABASE_SETTING, WORKER_SANDBOX_SETTING, Home
+from unifiednn_core.base.paths import DATABASE_SETTING, SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
 from unifiednn_core.machine import bubblewrap
 from unifiednn_core.machine.allocator import of_workers
@@ -164,7 +164,7 @@ def test_without_bubblewrap_workers_run_as_before_and_it_is_told(
 ) -> None:
     python = sys.executable
     if way == "off":
-        monkeypatch.setenv(WORKER_SANDBOX_SETTING, "off")
+        monkeypatch.setenv(SANDBOX_SETTING, "off")
     else:
         monkeypatch.setenv("PATH", str(tmp_path))
     if way == "broken":
@@ -172,7 +172,7 @@ def test_without_bubblewrap_workers_run_as_before_and_it_is_told(
         (tmp_path / "bwrap").chmod(0o755)
     [told] = [one for one in protections_of(home) if one.name == "workers"]
     assert not told.holds and told.remedy
-    assert {"off": WORKER_SANDBOX_SETTING, "missing": "not installed", "broken": "No permissions"}[way] in told.found
+    assert {"off": SANDBOX_SETTING, "missing": "not installed", "broken": "No permissions"}[way] in told.found
     process, pid = confinement.start([python, "-c", FORGO], home, RUN, stdout=subprocess.PIPE, text=True)
     assert pid == process.pid
     assert "NoNewPrivs:\t1" in process.communicate()[0]  # type: ignore[operator]

@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tests.other_user import NOBODY, ask_as, needs_root, run_as
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import peers
-from unifiednn_core.service.doctor import USERS_VARIABLE
+from unifiednn_core.service.doctor import ALL_USERS
 from unifiednn_core.web import guard
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +133,7 @@ def test_the_rule_is_for_servers_of_one_user_alone(doors: Doors, monkeypatch: py
     assert ask_as(NOBODY, asked) == ["HTTP/1.1 200 OK"]
     doors.local = True
     assert ask_as(NOBODY, asked) == ["HTTP/1.1 403 Forbidden"]
-    monkeypatch.setenv(USERS_VARIABLE, "all")
+    monkeypatch.setattr(sys, "argv", [*sys.argv, ALL_USERS])
     assert ask_as(NOBODY, asked) == ["HTTP/1.1 200 OK"]
 
 

@@ -13,7 +13,7 @@ import torch
 from tests.unit.formats import kit
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
+from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import placed as room
 from unifiednn_core.engine.checkpoint import Checkpoint
@@ -246,7 +246,7 @@ def test_what_a_check_found_is_told_and_drawn(folder: Path, service: Service) ->
 def test_a_run_claims_two_devices_and_another_one_waits_for_them(
     home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:0,cpu:1")
     monkeypatch.setattr(supervisor, "TICK_S", 0.1)
     service = Service.open(home)
     try:

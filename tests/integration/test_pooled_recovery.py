@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.pooled import ALICE, BOB, CAROL, Net, Pool
 from unifiednn_core.base.errors import IllegalTransition
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
+from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.pooling import Pooling
@@ -110,7 +110,7 @@ def test_a_device_drained_while_its_worker_is_dead_gives_all_back_to_the_line(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "TICK_S", 0.1)
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:0,cpu:1")
     pool = Pool(home)
     try:
         pool.store.hybrids.set_pooling(Pooling(hybrid=TOGETHER), by="")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.pooled import ALICE, BOB, Net, Pool
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING, Home
+from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.runtime import supervisor
@@ -27,7 +27,7 @@ HERS, HIS = Net("alpha", seed=1), Net("alpha", seed=2)
 
 @pytest.fixture
 def pool(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:0,cpu:1")
     monkeypatch.setattr(supervisor, "TICK_S", 0.1)
     monkeypatch.setattr(supervisor, "DEVICES_AGAIN_S", 0.2)
     pool = Pool(home)

@@ -1,4 +1,5 @@
 import sqlite3
+import sys
 import time
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import failed, mid_flight, queued
 from tests.ui.reading import html_of, labels, press, text_of
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.service.doctor import ALL_USERS
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.views import attention
 
@@ -96,10 +98,10 @@ def test_names_of_runs_cannot_become_markup(open_page, service):
 
 
 def test_a_missing_protection_is_told_with_its_remedy(open_page, monkeypatch):
-    assert "UNIFIEDNN_LOCAL_USERS" not in text_of(open_page("now"))
-    monkeypatch.setenv("UNIFIEDNN_LOCAL_USERS", "all")
+    assert "every user of this machine" not in text_of(open_page("now"))
+    monkeypatch.setattr(sys, "argv", [*sys.argv, ALL_USERS])
     words = text_of(open_page("now"))
-    assert "every user of this machine can use the dashboard" in words and "Unset UNIFIEDNN_LOCAL_USERS." in words
+    assert "every user of this machine can use the dashboard" in words and f"Start it without {ALL_USERS}." in words
 
 
 def test_a_run_that_waits_for_any_device_says_so_and_one_that_trains_names_its_own(open_page, service):

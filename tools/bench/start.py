@@ -5,7 +5,6 @@ template for its files anyhow. Seconds that pass include what the supervisor wai
 """
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -19,16 +18,17 @@ import psutil
 
 from tools.bench.report import memory
 from tools.machine import ToolFailed
-from unifiednn_core.base.paths import WARM_START_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.host import rollup
 from unifiednn_core.preflight import client
+from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import RunSpec
 
 MOST_RATIO = 0.5
 _POLL_S, _PATIENCE_S = 0.005, 120.0
-_WAYS = {"cold": "off", "warm": "on"}
+_WAYS = {"cold": False, "warm": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def measure(repeats: int) -> tuple[list[Start], int]:
 
 
 def _started(service: Service, spec: RunSpec, way: str) -> Start:
-    os.environ[WARM_START_SETTING] = _WAYS[way]
+    LocalLauncher.warm = _WAYS[way]
     _until(client.template.ready, "the template")
     run_id, runs = service.runs.submit(spec), service.store.runs
     _until(lambda: runs.get(run_id)[0].started_at_s is not None, "the first step")

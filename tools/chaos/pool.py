@@ -30,7 +30,7 @@ from tools.chaos.rows import asking, rows
 from tools.chaos.runner import PREPARATION_S, ExerciseRunner, ask, await_end
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, scene_of
 from tools.machine import ToolFailed
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING
+from unifiednn_core.base.paths import DEVICES_SETTING
 from unifiednn_core.spec.pooling import Pooling, PoolMode
 from unifiednn_core.spec.run import CheckpointSpec, HybridSettings, PolicySpec
 from unifiednn_core.store import Store
@@ -151,7 +151,7 @@ def _runs(scene: Scene) -> list[_Run]:
 class OfManyPeople:
     """The drill with shared hybrids, on two logical devices."""
 
-    settings: Mapping[str, str] = MappingProxyType({CPU_DEVICES_SETTING: "2"})
+    settings: Mapping[str, str] = MappingProxyType({DEVICES_SETTING: "cpu:0,cpu:1"})
 
     def __init__(self, rounds: int):
         self._rounds = rounds

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from unifiednn_core.base.errors import BadInput
 
-WORKER_SANDBOX_SETTING = "UNIFIEDNN_WORKER_SANDBOX"
-WARM_START_SETTING = "UNIFIEDNN_WARM_START"
+SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
 DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 BLOBS_SETTING = "UNIFIEDNN_BLOBS"
 HOSTS_SETTING = "UNIFIEDNN_HOSTS"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
 """First letters of ids; those of private runs begin with a digit."""
-CPU_DEVICES_SETTING = "UNIFIEDNN_CPU_DEVICES"
 DEVICES_SETTING = "UNIFIEDNN_DEVICES"
 NO_DEVICE = "none"
 MOST_CPU_DEVICES = 64
@@ -25,12 +23,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def worker_sandbox_is_on() -> bool:
     """Whether workers run in the sandbox where it works; on by default."""
-    return os.environ.get(WORKER_SANDBOX_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
-
-
-def warm_start_is_on() -> bool:
-    """Whether workers are forked from a process that has loaded torch, where there is one; on by default."""
-    return os.environ.get(WARM_START_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
+    return os.environ.get(SANDBOX_SETTING, "").strip().lower() not in ("off", "0", "false", "no")
 
 
 def named_hosts() -> list[str]:
@@ -45,12 +38,13 @@ def offered_devices() -> tuple[str, ...] | None:
 
 
 def cpu_devices() -> int:
-    """Number of logical devices that share the CPU, 1 by default. Raises `BadInput`."""
-    text = os.environ.get(CPU_DEVICES_SETTING, "").strip() or "1"
-    if not (text.isdecimal() and 1 <= int(text) <= MOST_CPU_DEVICES):
-        message, remedy = f"'{text}' is not a valid number of devices.", f"Give 1 to {MOST_CPU_DEVICES}, or unset it."
-        raise BadInput.of("CPU devices", CPU_DEVICES_SETTING, message, remedy)
-    return int(text)
+    """Number of logical devices that share the CPU: as many as `UNIFIEDNN_DEVICES` names. Raises `BadInput`."""
+    words = [word.lower().removeprefix("cpu:") for word in offered_devices() or () if word.lower().startswith("cpu:")]
+    for word in words:
+        if not word.isdecimal() or int(word) >= MOST_CPU_DEVICES:
+            remedy = f"Name cpu:0 to cpu:{MOST_CPU_DEVICES - 1} at most, or cpu for the whole."
+            raise BadInput.of("Devices", DEVICES_SETTING, f"'cpu:{word}' is no part of the CPU.", remedy)
+    return 1 + max(map(int, words), default=0)
 
 
 def application() -> Path:

@@ -10,7 +10,7 @@ import typer
 
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.garbage import collect_rarely
-from unifiednn_core.base.paths import DATABASE_SETTING, DEVICES_SETTING, Home, cpu_devices, warm_start_is_on
+from unifiednn_core.base.paths import DATABASE_SETTING, DEVICES_SETTING, Home, cpu_devices
 from unifiednn_core.cli import terminal
 from unifiednn_core.cli.shared import refusing
 from unifiednn_core.machine.devices import devices_of_host
@@ -49,8 +49,7 @@ def agent(join: Join, host: HostName = None, offer: Offered = None, until_idle: 
         store = Store.open(home)
         for sentence in warnings_of(store.hosts.all()):
             terminal.say(f"{sentence} Results may have other bits.", to=terminal.err)
-        if warm_start_is_on():
-            client.start()
+        client.start()
         terminal.say(f"Host {name} offers {', '.join(one.text for one in devices_of_host())}.", to=terminal.err)
         supervisor, carrier = (
             Supervisor(store, LocalLauncher(home), store.clock, host=name),

@@ -35,6 +35,7 @@ from unifiednn_core.cli import (
     webhooks,
 )
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
+from unifiednn_core.service.doctor import ALL_USERS
 from unifiednn_core.spec.run import PolicySpec, load_run
 
 app = typer.Typer(
@@ -151,6 +152,9 @@ def serve(
     offer: Annotated[
         str | None, typer.Option("--devices", help="Devices of this machine, or none. By default all.")
     ] = None,
+    everybody: Annotated[
+        bool, typer.Option(ALL_USERS, help="Without sign-in, answer every user of this machine.")
+    ] = False,
 ) -> None:
     """Serve the dashboard on 127.0.0.1."""
     if offer is not None:
@@ -160,7 +164,7 @@ def serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn shuts down, then raises it again
     with opened():  # a store that cannot be used is told here; then app.py opens it, however the server starts
         pass
-    sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port)]
+    sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port), *(["--", ALL_USERS] if everybody else [])]
     runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
 
 

@@ -5,7 +5,6 @@ reads and writes has to stay where it is. Its temporary memory comes from a pool
 one pool, because they never run at once, and what one leaves there for later is its own.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -16,8 +15,6 @@ import torch
 
 from unifiednn_core.base.errors import first_line
 
-SETTING = "UNIFIEDNN_CUDA_GRAPHS"
-"""With the value "off" in the environment, no step is recorded."""
 _FAILED: list[str] = []
 """Recordings of this process that failed. Each leaves memory, and maybe more, behind; so there is no second."""
 
@@ -56,9 +53,8 @@ class StepRecorder(Protocol):
 
 
 def recorder_for(device: torch.device) -> StepRecorder | None:
-    """A recorder for one lane; None if the device has none, or if the operator wants none."""
-    wanted = os.environ.get(SETTING, "") != "off"
-    return CudaRecorder(device) if device.type == "cuda" and wanted else None
+    """A recorder for one lane; None if the device has none."""
+    return CudaRecorder(device) if device.type == "cuda" else None
 
 
 class CudaRecorder:

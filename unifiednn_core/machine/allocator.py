@@ -15,9 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-SETTING = "UNIFIEDNN_ALLOCATOR"
-SYSTEM = "system"
-"""Of the setting: the allocator of the C library."""
 GLIBC, TCMALLOC, MIMALLOC = "glibc", "tcmalloc", "mimalloc"
 _PRELOAD = "LD_PRELOAD"
 _PATIENCE_S = 10.0
@@ -44,7 +41,7 @@ _RELEASING: Final = (
 
 def preloading(environment: Mapping[str, str]) -> dict[str, str]:
     """What to add to the environment of a worker; nothing if none is installed, or something is preloaded already."""
-    chosen = None if environment.get(_PRELOAD) or environment.get(SETTING) == SYSTEM else library()
+    chosen = None if environment.get(_PRELOAD) else library()
     return {} if chosen is None else {_PRELOAD: str(chosen)}
 
 

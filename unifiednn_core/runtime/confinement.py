@@ -20,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import make_url
 
-from unifiednn_core.base.paths import SHARED_HYBRID, WORKER_SANDBOX_SETTING, Home, worker_sandbox_is_on
+from unifiednn_core.base.paths import SANDBOX_SETTING, SHARED_HYBRID, Home, worker_sandbox_is_on
 from unifiednn_core.machine import bubblewrap
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
@@ -135,7 +135,7 @@ def trial(home: Home) -> str:
 def _tried(home: Home) -> str:
     _make_device_files()
     if not worker_sandbox_is_on():
-        return f"{WORKER_SANDBOX_SETTING} is off. Unset it."
+        return f"{SANDBOX_SETTING} is off. Unset it."
     if any(home.root.is_relative_to(folder) for folder in _database_folders(home)):
         return "The database lies beside the home. Move it into a folder of its own."
     folder = home.run(f".trial-{os.getpid()}")

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 import psutil
 
 from unifiednn_core.base.files import open_plain
-from unifiednn_core.base.paths import Home, warm_start_is_on
+from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
@@ -57,6 +57,9 @@ class LocalLauncher:
     begins without a template beside it, which would lend it the pages of its libraries.
     """
 
+    warm = True
+    """Whether workers of a hybrid start warm; tests and benches switch it off."""
+
     def __init__(self, home: Home):
         self._home = home
         self._workers: dict[str, subprocess.Popen[bytes] | _Fork] = {}
@@ -74,7 +77,7 @@ class LocalLauncher:
         with _opened(folder, self._home.log(hybrid_id).name) as log:
             if mode != HYBRID:
                 template.retire()
-            elif warm_start_is_on() and template.ready():
+            elif self.warm and template.ready():
                 try:
                     self._workers[hybrid_id] = fork = self._fork(hybrid_id, threads, log.fileno())
                     return fork.pid

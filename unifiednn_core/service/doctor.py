@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from unifiednn_core.machine.gpu import gpu_count, gpu_handle
 from unifiednn_core.machine.host_memory import host_memory
 from unifiednn_core.runtime import confinement
 
-USERS_VARIABLE = "UNIFIEDNN_LOCAL_USERS"
+ALL_USERS = "--all-local-users"
 DEFAULT_PORT = 8501
 LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 2 * GIB, 2 * GIB
 CONSTRAINTS = "constraints.txt"
@@ -49,8 +50,8 @@ class Check:
 
 
 def all_users_may() -> bool:
-    """Whether `UNIFIEDNN_LOCAL_USERS=all` opens a dashboard without sign-in to every user of this machine."""
-    return os.environ.get(USERS_VARIABLE, "").strip().lower() == "all"
+    """Whether this server was started for every user of this machine, as long as nobody has to sign in."""
+    return ALL_USERS in sys.argv
 
 
 def examined(home: Home, *, port: int = DEFAULT_PORT, nvml: Any = pynvml) -> tuple[Check, ...]:
@@ -222,7 +223,7 @@ def _home(home: Home) -> Check:
 def _dashboard() -> Check:
     opened, wanted = "Without sign-in, every user of this machine can use the dashboard", "only its own user"
     if all_users_may():
-        return Check("dashboard", "advice", f"{opened} ({USERS_VARIABLE}=all).", wanted, f"Unset {USERS_VARIABLE}.")
+        return Check("dashboard", "advice", f"{opened}.", wanted, f"Start it without {ALL_USERS}.")
     if not peers.can_tell():
         found = f"{opened}: the system does not tell whose connections are whose."
         return Check("dashboard", "advice", found, wanted, "Configure sign-in, or keep others off this machine.")

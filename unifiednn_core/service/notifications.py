@@ -13,6 +13,7 @@ from unifiednn_core.service.roles import Role
 from unifiednn_core.store.webhooks import EVENTS as EVENTS
 from unifiednn_core.store.webhooks import OF_RUNS as OF_RUNS
 from unifiednn_core.store.webhooks import WebhookRow, Webhooks
+from unifiednn_core.views.people import view_of
 
 MOST_WEBHOOKS = 20
 SHOWN_PATH = 8
@@ -81,11 +82,5 @@ class NotificationService:
 def _view(row: WebhookRow) -> WebhookView:
     asked = urlsplit(row.url)
     path = asked.path if len(asked.path) <= SHOWN_PATH else f"{asked.path[:SHOWN_PATH]}…"
-    return WebhookView(
-        webhook_id=row.id,
-        shown=f"{asked.scheme}://{asked.netloc.rpartition('@')[2]}{path}{'?…' if asked.query else ''}",
-        events=tuple(row.events),
-        created_at_s=row.created_at_s,
-        created_by=row.created_by,
-        error=row.error,
-    )
+    shown = f"{asked.scheme}://{asked.netloc.rpartition('@')[2]}{path}{'?…' if asked.query else ''}"
+    return view_of(WebhookView, row, webhook_id=row.id, shown=shown, events=tuple(row.events))

@@ -24,7 +24,6 @@ from unifiednn_core.base.errors import BadInput, NotFound, UploadConflict
 from unifiednn_core.base.files import safe_file_name
 from unifiednn_core.views.library import UploadView
 
-QUOTA_VARIABLE = "UNIFIEDNN_QUARANTINE_BYTES"
 QUOTA_BYTES = 32 * 1024**3
 SPARE_BYTES = 256 * 1024**2
 """Space that stays free on the disk for the database and checkpoints."""
@@ -160,11 +159,11 @@ class Uploads:
                     announced = max(here, self.get(file.name).size_bytes)
                 there, reserved = there + here, reserved + announced
         free = shutil.disk_usage(self.folder).free - SPARE_BYTES - (reserved - there)
-        room = min(quota_bytes() - reserved, free)
+        room = min(QUOTA_BYTES - reserved, free)
         if size_bytes > room:
             # The exact room would reveal what others are sending.
             message = f"There is no room now for the {size_bytes / 1024**2:,.1f} MiB of this file."
-            raise _wrong(name, message, f"Try again later, or ask an operator to raise {QUOTA_VARIABLE}.")
+            raise _wrong(name, message, "Try again later, or ask an operator for a larger disk.")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -197,14 +196,6 @@ class Uploads:
 
     def _there(self, upload_id: str) -> int:
         return self._data(upload_id).stat().st_size
-
-
-def quota_bytes() -> int:
-    """Limit for all uploads together; raises `BadInput` if the environment holds no valid number."""
-    given = os.environ.get(QUOTA_VARIABLE, str(QUOTA_BYTES))
-    if not given.isascii() or not given.isdigit():
-        raise _wrong(QUOTA_VARIABLE, f"'{given}' is not a number of bytes.", "Give a whole number, or unset it.")
-    return int(given)
 
 
 def _require_hash(upload: UploadView, path: Path) -> None:

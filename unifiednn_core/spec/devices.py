@@ -1,6 +1,6 @@
 """Devices as values, and what a spec may ask for.
 
-A device is a GPU or a logical CPU device: `cpu`, or `cpu:0`, `cpu:1` and so on where `UNIFIEDNN_CPU_DEVICES` says so.
+A device is a GPU or a logical CPU device: `cpu`, or `cpu:0`, `cpu:1` and so on where `UNIFIEDNN_DEVICES` names them.
 Those of the server's own machine have these names; those of another host have its name before them: `host-a/cuda:1`.
 """
 

@@ -497,9 +497,6 @@ def test_torch_still_has_what_recordings_use() -> None:
     assert {"get_state", "set_state", "graphsafe_get_state", "graphsafe_set_state"} <= set(dir(torch.Generator))
 
 
-def test_only_cuda_records_and_the_operator_can_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(cuda_graphs.SETTING, raising=False)
+def test_only_cuda_records() -> None:
     assert cuda_graphs.recorder_for(CPU) is None
     assert isinstance(cuda_graphs.recorder_for(torch.device("cuda", 0)), cuda_graphs.CudaRecorder)
-    monkeypatch.setenv(cuda_graphs.SETTING, "off")
-    assert cuda_graphs.recorder_for(torch.device("cuda", 0)) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unifiednn_core.machine import allocator
-from unifiednn_core.machine.allocator import GLIBC, MIMALLOC, SETTING, TCMALLOC
+from unifiednn_core.machine.allocator import GLIBC, MIMALLOC, TCMALLOC
 
 KEPT = """
 import json, os, sys
@@ -55,11 +55,11 @@ def test_a_worker_preloads_the_best_one_that_is_installed(monkeypatch: pytest.Mo
     assert allocator.of_workers({}) == MIMALLOC
 
 
-def test_nothing_changes_without_one_or_where_the_operator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changes_without_one_or_where_something_is_preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "library", lambda: Path("/lib/libtcmalloc_minimal.so.4"))
-    for environment in ({SETTING: "system"}, {"LD_PRELOAD": "/opt/libmine.so"}):
-        assert allocator.preloading(environment) == {}
-        assert allocator.of_workers(environment) == GLIBC
+    environment = {"LD_PRELOAD": "/opt/libmine.so"}
+    assert allocator.preloading(environment) == {}
+    assert allocator.of_workers(environment) == GLIBC
     monkeypatch.setattr(allocator, "library", lambda: None)
     assert allocator.preloading({}) == {}
     assert allocator.of_workers({}) == GLIBC

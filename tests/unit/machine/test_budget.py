@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from tests.unit.machine.nvml import Nvml
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING
+from unifiednn_core.base.paths import DEVICES_SETTING
 from unifiednn_core.machine import devices, host_memory
 from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, slot
 from unifiednn_core.machine.gpu import gpu_count
@@ -64,7 +64,7 @@ def test_a_card_never_has_more_free_memory_than_it_has(monkeypatch: pytest.Monke
 def test_a_logical_device_has_its_share_and_never_more_than_is_free(
     container: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, "2")
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:0,cpu:1")
     assert budget_of("cpu:1") == Budget(GIB, GIB)
     (container / "memory.current").write_text(f"{2 * GIB}\n")
     assert budget_of("cpu:0") == Budget(GIB, GIB // 2)

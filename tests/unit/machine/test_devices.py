@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.machine.nvml import MIB, Nvml
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.paths import CPU_DEVICES_SETTING, MOST_CPU_DEVICES
+from unifiednn_core.base.paths import DEVICES_SETTING, MOST_CPU_DEVICES
 from unifiednn_core.machine import cores, devices
 from unifiednn_core.machine.cores import default_threads, divided, lanes_of, own_cores
 from unifiednn_core.machine.devices import best_match, devices_of_host, threads_of
@@ -52,8 +52,8 @@ def without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_gpus")
 def test_the_cpu_is_one_device_by_default_and_as_it_always_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting in ("", "1"):
-        monkeypatch.setenv(CPU_DEVICES_SETTING, setting)
+    for setting in ("", "cpu"):
+        monkeypatch.setenv(DEVICES_SETTING, setting)
         [found] = devices_of_host()
         assert (found.name, found.type, found.index, found.cpus) == ("cpu", "cpu", 0, ())
         assert (found.threads, found.total_bytes) == (default_threads(), host_memory()[0])
@@ -65,7 +65,7 @@ def test_the_cpu_is_one_device_by_default_and_as_it_always_was(monkeypatch: pyte
 @pytest.mark.usefixtures("without_gpus")
 @pytest.mark.parametrize("count", [2, 3, MOST_CPU_DEVICES])
 def test_logical_devices_share_the_cpu(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, str(count))
+    monkeypatch.setenv(DEVICES_SETTING, ",".join(f"CPU:{index}" for index in range(count)))
     found = devices_of_host()
     assert [one.name for one in found] == [f"cpu:{index}" for index in range(count)]
     assert len({(one.kind, one.threads, one.total_bytes) for one in found}) == 1, "of one kind"
@@ -75,13 +75,18 @@ def test_logical_devices_share_the_cpu(count: int, monkeypatch: pytest.MonkeyPat
     assert lanes_of("auto", found[0].threads, "cpu", len(found[0].cpus)) >= 1
 
 
-@pytest.mark.parametrize("setting", ["0", "-1", "two", "1.5", "²", str(MOST_CPU_DEVICES + 1)])
-def test_a_bad_number_of_devices_is_told(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CPU_DEVICES_SETTING, setting)
-    with pytest.raises(
-        BadInput, match=f"{CPU_DEVICES_SETTING}: '{setting}' is not a valid number of devices. Give 1 to"
-    ):
+@pytest.mark.parametrize("setting", ["-1", "two", "1.5", "²", str(MOST_CPU_DEVICES)])
+def test_a_bad_part_of_the_cpu_is_told(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICES_SETTING, f"cpu:{setting}")
+    with pytest.raises(BadInput, match=f"{DEVICES_SETTING}: 'cpu:{setting}' is no part of the CPU. Name"):
         devices_of_host()
+
+
+@pytest.mark.usefixtures("without_gpus")
+def test_a_machine_may_offer_a_part_of_the_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEVICES_SETTING, "cpu:1")
+    [found] = devices_of_host()
+    assert found.name == "cpu:1" and found.total_bytes == host_memory()[0] // 2
 
 
 @pytest.mark.usefixtures("without_gpus")

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from unifiednn_core.base.units import GIB
 from unifiednn_core.cli.main import app
 from unifiednn_core.machine import peers
 from unifiednn_core.service import doctor
-from unifiednn_core.service.doctor import USERS_VARIABLE, examined, protections_of
+from unifiednn_core.service.doctor import ALL_USERS, examined, protections_of
 
 
 def one_gpu(*, cuda: int = 13000, processes: tuple[Any, ...] = (), error: Exception | None = None) -> Any:
@@ -118,8 +119,8 @@ def test_a_home_that_others_can_enter_is_told(home: Home) -> None:
 def test_a_dashboard_for_all_users_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "can_tell", lambda: True)
     assert "dashboard" not in missing(home)
-    monkeypatch.setenv(USERS_VARIABLE, "all")
-    assert USERS_VARIABLE in missing(home)["dashboard"]
-    monkeypatch.delenv(USERS_VARIABLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", [*sys.argv, ALL_USERS])
+        assert ALL_USERS in missing(home)["dashboard"]
     monkeypatch.setattr(peers, "can_tell", lambda: False)
     assert "sign-in" in missing(home)["dashboard"]

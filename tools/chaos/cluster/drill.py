@@ -24,13 +24,13 @@ from tools.chaos.pool_plan import ON_CLUSTER
 from tools.chaos.runner import ask, await_end
 from tools.chaos.scene import Scene
 from tools.machine import ToolFailed
-from unifiednn_core.base.paths import BLOBS_SETTING, CPU_DEVICES_SETTING, DATABASE_SETTING, DEVICES_SETTING
+from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, DEVICES_SETTING
 
 
 class OfManyHosts:
     """The drill with two hosts."""
 
-    settings: Mapping[str, str] = MappingProxyType({CPU_DEVICES_SETTING: "1"})
+    settings: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, database: DatabaseName, lease: Lease = LEASE, without: tuple[str, ...] = ()):
         """`without` names defences that are switched off: `fence`, `scopes`."""
