@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, SHARED, World
 from unifiednn_core.base.errors import Forbidden, NotFound
-from unifiednn_core.service import cloning
+from unifiednn_core.service.library import cloned
 from unifiednn_core.spec.run import parse_run
 from unifiednn_core.store.schema import RunRow
 
@@ -51,12 +51,12 @@ def test_a_submitted_draft_is_gone_but_says_which_run_it_became(here: World) -> 
 
 
 def test_a_clone_asks_for_what_the_run_asked_for(here: World) -> None:
-    whole = cloning.cloned(RUN)
+    whole = cloned(RUN)
     names = whole.pop("filenames")
     assert names == {"sha256:1": "net.pt2", "sha256:2": "other.pt2"}
     assert parse_run(whole).submodels[1] == parse_run(RUN.spec).submodels[1]
     assert "loading" not in whole["submodels"][0], "the check decides it anew"
-    alone = cloning.cloned(RUN, "a")
+    alone = cloned(RUN, "a")
     assert (alone["name"], alone["filenames"]) == ("a", {"sha256:1": "net.pt2"})
     assert alone["submodels"] == [{"name": "a", "model": "sha256:1", "train_data": "d"}]
 
