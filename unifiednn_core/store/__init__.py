@@ -36,30 +36,30 @@ class Store:
     def __init__(self, database_url: str, clock: Clock | None = None, fence: Fence | None = None):
         """`fence` is what has to hold for each write, of a worker."""
         self._database = Database(database_url, clock)
-        self.clock = clock = self._database.clock
+        self.clock = self._database.clock
         """Its `utc_s` is the same on all machines that use a database server: the time of that."""
         self._database.fence = fence
-        self.runs = Runs(self._database, clock)
-        self.hybrids = Hybrids(self._database, clock)
-        self.workers = Workers(self._database, self.runs, clock)
-        self.commands = Commands(self._database, self.runs, clock)
-        self.telemetry = Telemetry(self._database, clock)
-        self.library = Library(self._database, clock)
+        self.runs = Runs(self._database)
+        self.hybrids = Hybrids(self._database)
+        self.workers = Workers(self._database, self.runs)
+        self.commands = Commands(self._database, self.runs)
+        self.telemetry = Telemetry(self._database)
+        self.library = Library(self._database)
         self.kept = Holdings(self._database)
-        self.people = People(self._database, clock)
-        self.removals = Removals(self._database, clock)
+        self.people = People(self._database)
+        self.removals = Removals(self._database)
         self.run_lists = RunLists(self._database)
-        self.measured = Measured(self._database, clock)
+        self.measured = Measured(self._database)
         self.speeds = Speeds(self._database)
         self.devices = Devices(self._database)
         self.hosts = Hosts(self._database)
-        self.requests = Requests(self._database, clock)
+        self.requests = Requests(self._database)
         self.monitoring = Monitoring(self._database)
-        self.webhooks = Webhooks(self._database, clock)
-        self.seen = Seen(self._database, clock)
-        self.device_samples = DeviceSamples(self._database, clock)
+        self.webhooks = Webhooks(self._database)
+        self.seen = Seen(self._database)
+        self.device_samples = DeviceSamples(self._database)
         self.blobs = BlobRows(self._database)
-        self.worker_logs = WorkerLogs(self._database, clock)
+        self.worker_logs = WorkerLogs(self._database)
         self._depots: dict[Path, Depot] = {}
 
     @classmethod

@@ -12,7 +12,7 @@ from sqlalchemy import Select, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base.errors import BlobsUnreachable
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import BlobRow, FileRow, HybridRow, RunRow, SubModelRow
 
 COMING, COME, WHOLE, DOUBTED, LEAVING, GOING = "coming", "come", "whole", "doubted", "leaving", "going"
@@ -31,11 +31,8 @@ def file_key(sha256: str) -> str:
     return f"files/{sha256}"
 
 
-class BlobRows:
+class BlobRows(Repository):
     """Reads and moves the rows of blobs. All hosts count their age by the clock of the database."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def announce(
         self, key: str, *, size_bytes: int, run_id: str = "", submodel: str = "", name: str = ""
@@ -79,8 +76,7 @@ class BlobRows:
     def of(self, run_id: str, submodel: str | None = None) -> list[BlobRow]:
         """The whole blobs of a run, or of one of its sub-models, by name."""
         asked = select(BlobRow).where(BlobRow.run_id == run_id, BlobRow.state.in_(THERE)).order_by(BlobRow.name)
-        with self._database.read() as session:
-            return list(session.scalars(asked if submodel is None else asked.where(BlobRow.submodel == submodel)))
+        return self._rows(asked if submodel is None else asked.where(BlobRow.submodel == submodel))
 
     def files_without(self) -> list[str]:
         """SHA-256 of the files of the library that have no blob, or one that a host could not read."""
@@ -95,8 +91,7 @@ class BlobRows:
         blobs = select(BlobRow.key).where(BlobRow.run_id == SubModelRow.run_id, BlobRow.submodel == SubModelRow.name)
         live = select(HybridRow.id).where(HybridRow.id == SubModelRow.hybrid_id, HybridRow.heartbeat_at_s.is_not(None))
         something = SubModelRow.checkpoint.is_not(None) | SubModelRow.artifact.is_not(None)
-        with self._database.read() as session:
-            return list(session.scalars(select(SubModelRow).where(something, ~blobs.exists(), ~live.exists())))
+        return self._rows(select(SubModelRow).where(something, ~blobs.exists(), ~live.exists()))
 
     def confirm_of(self, run_id: str, submodel: str, kept: Mapping[str, str]) -> None:
         """Record that files of a sub-model are whole, by name and key."""
@@ -110,13 +105,11 @@ class BlobRows:
         asked = asked.where(BlobRow.name.startswith(prefix, autoescape=True))
         if run_id is not None:
             asked = asked.where(BlobRow.run_id == run_id)
-        with self._database.read() as session:
-            return {run_id: int(size) for run_id, size in session.execute(asked)}
+        return {run_id: int(size) for run_id, size in self._all(asked)}
 
     def any(self) -> bool:
         """Whether there is any blob."""
-        with self._database.read() as session:
-            return session.scalar(select(BlobRow.key).limit(1)) is not None
+        return self._value(select(BlobRow.key).limit(1)) is not None
 
     def doubt(self, key: str) -> None:
         """Note that a host could not read a blob: whoever has these bytes puts them again."""

@@ -9,11 +9,10 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, IllegalTransition, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
-from unifiednn_core.store.database import QUEUE, Database
+from unifiednn_core.store.database import QUEUE, Database, Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
 from unifiednn_core.store.people import parties_of, sharing_rule_in
@@ -81,11 +80,12 @@ def require_new_name(name: str, others: Iterable[str]) -> None:
         raise BadInput.of("Name", field, message, "Give each its own name.")
 
 
-class Commands:
+class Commands(Repository):
     """Stores commands, and carries them out in the rows."""
 
-    def __init__(self, database: Database, runs: Runs, clock: Clock):
-        self._database, self._runs, self._clock = database, runs, clock
+    def __init__(self, database: Database, runs: Runs):
+        super().__init__(database)
+        self._runs = runs
 
     def issue(
         self,
@@ -119,13 +119,11 @@ class Commands:
     def steered(self, run_id: str) -> bool:
         """Whether any command changed the duration of a run."""
         of_run = (CommandRow.run_id == run_id) & CommandRow.verb.in_([verb.value for verb in _STEERING])
-        with self._database.read() as session:
-            return session.scalar(select(CommandRow.id).where(of_run).limit(1)) is not None
+        return self._value(select(CommandRow.id).where(of_run).limit(1)) is not None
 
     def open(self, run_id: str) -> list[CommandRow]:
         """Commands that have not taken effect yet, oldest first."""
-        with self._database.read() as session:
-            return list(session.scalars(_open_of(run_id)))
+        return self._rows(_open_of(run_id))
 
     def open_in(self, hybrid_id: str) -> list[CommandRow]:
         """Open commands for what is placed in a hybrid and that its worker has to carry out, oldest first."""
@@ -135,8 +133,7 @@ class Commands:
         asked = select(CommandRow).join(RunRow, RunRow.id == CommandRow.run_id).where(_OPEN)
         private, shared = RunRow.id == hybrid_id, RunRow.shared & (CommandRow.verb != Verb.PAUSE)
         shared &= CommandRow.run_id.in_(placed) & or_(CommandRow.submodel.is_(None), in_it.exists())
-        with self._database.read() as session:
-            return list(session.scalars(asked.where(or_(private, shared)).order_by(CommandRow.id)))
+        return self._rows(asked.where(or_(private, shared)).order_by(CommandRow.id))
 
     def adopt(self, hybrid_id: str) -> None:
         """Show open commands in the states again after a worker died and its runs were queued again."""
@@ -177,9 +174,8 @@ class Commands:
         live = select(SubModelRow.name).join(HybridRow, HybridRow.id == SubModelRow.hybrid_id)
         live = live.where(SubModelRow.run_id == CommandRow.run_id, of_target, CLAIMED)
         unclaimed = select(CommandRow).where(_OPEN, ~live.exists()).order_by(CommandRow.id)
-        with self._database.read() as session:
-            if session.scalar(unclaimed.limit(1)) is None:  # the usual case needs no write lock
-                return
+        if self._value(unclaimed.limit(1)) is None:  # the usual case needs no write lock
+            return
         with self._database.write() as session:
             for command in list(session.scalars(unclaimed)):
                 if command.applied_at_s is not None:  # its run has just ended, which answered it

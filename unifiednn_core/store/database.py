@@ -9,11 +9,11 @@ fence. Locks are taken in the order queue, then the other.
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select
+from sqlalchemy import Connection, Row, create_engine, event, extract, func, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -29,6 +29,8 @@ from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
 
 BUSY_TIMEOUT_S = 30
 WAL_RETRY_S = 0.02
+
+Kind = TypeVar("Kind")
 
 
 class Database:
@@ -146,6 +148,33 @@ class Database:
         with self.read() as session:
             there = inspect(session.connection()).has_table(SchemaRow.__tablename__)
             return there and session.scalar(select(SchemaRow.version)) == SCHEMA_VERSION
+
+
+class Repository:
+    """What all repositories share: the database and its clock, and reads of one query each."""
+
+    def __init__(self, database: Database):
+        self._database, self._clock = database, database.clock
+
+    def _rows(self, asked: Any) -> list[Any]:
+        """The first column of all rows."""
+        with self._database.read() as session:
+            return list(session.scalars(asked))
+
+    def _all(self, asked: Any) -> Sequence[Row[Any]]:
+        """All rows."""
+        with self._database.read() as session:
+            return session.execute(asked).all()
+
+    def _value(self, asked: Any) -> Any:
+        """The first column of the first row; None without one."""
+        with self._database.read() as session:
+            return session.scalar(asked)
+
+    def _get(self, table: type[Kind], key: Any) -> Kind | None:
+        """The row with this primary key."""
+        with self._database.read() as session:
+            return session.get(table, key)
 
 
 def _raise_defect(error: SQLAlchemyError) -> None:

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import JSON, BigInteger, Float, cast, delete, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.schema import Base
 
 KEPT_S = 900.0
@@ -46,11 +45,11 @@ class UsePoint(NamedTuple):
     """Of its memory, by everybody, 0 to 1."""
 
 
-class DeviceSamples:
+class DeviceSamples(Repository):
     """Writes and reads samples."""
 
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database):
+        super().__init__(database)
         self._pruned_at_s = 0.0
 
     def write(self, samples: Iterable[dict[str, Any]]) -> None:
@@ -72,8 +71,7 @@ class DeviceSamples:
         """The last sample, by device."""
         last = select(func.max(DeviceSampleRow.at_s)).scalar_subquery()
         asked = select(DeviceSampleRow).where(DeviceSampleRow.at_s >= last - TOGETHER_S)  # each host has its own turn
-        with self._database.read() as session:
-            return {row.device: row for row in session.scalars(asked.order_by(DeviceSampleRow.at_s))}
+        return {row.device: row for row in self._rows(asked.order_by(DeviceSampleRow.at_s))}
 
     def over_time(self, last_s: float, every_s: float) -> dict[str, list[UsePoint]]:
         """Means over every so many seconds, of the last ones, oldest first, by device."""

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.devices import SERVER, Device, DeviceState, host_of
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.schema import Base
 
 READY: Final = "ready"
@@ -50,11 +50,11 @@ class DeviceRow(Base):
         return Device(**{**{name: getattr(self, name) for name in _FACTS}, "cpus": tuple(self.cpus)})
 
 
-class Devices:
+class Devices(Repository):
     """Reads and writes devices."""
 
     def __init__(self, database: Database):
-        self._database = database
+        super().__init__(database)
         self._seen: set[str] = set()
         """Devices that this process has written."""
 
@@ -113,14 +113,12 @@ class Devices:
 
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""
-        with self._database.read() as session:
-            row = None if name is None else session.get(DeviceRow, name)
-            return [] if row is None else row.cpus
+        row = None if name is None else self._get(DeviceRow, name)
+        return [] if row is None else row.cpus
 
     def drain(self) -> bool:
         """Whether an operator drains one."""
-        with self._database.read() as session:
-            return session.scalar(select(DeviceRow.name).where(DeviceRow.state == DRAINING).limit(1)) is not None
+        return self._value(select(DeviceRow.name).where(DeviceRow.state == DRAINING).limit(1)) is not None
 
     def set_state(self, name: str, state: DeviceState) -> None:
         """Set the state of a device; raises `NotFound`."""

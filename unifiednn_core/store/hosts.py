@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.spec.devices import SERVER, DeviceState, host_of
 from unifiednn_core.store import leases
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
 from unifiednn_core.store.hybrids import CLAIMED
 from unifiednn_core.store.schema import Base, HybridRow
@@ -43,11 +43,8 @@ class HostRow(Base):
     """Versions of what its workers run."""
 
 
-class Hosts:
+class Hosts(Repository):
     """Reads and writes hosts."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def enter(self, row: HostRow, *, over: tuple[int, float] | None = None, parks: bool = False) -> HostRow | None:
         """Record that an agent begins to serve its host; returns the host whose lease prevents that, or None.
@@ -123,8 +120,7 @@ class Hosts:
 
     def all(self) -> list[HostRow]:
         """All hosts there ever were, the server's first."""
-        with self._database.read() as session:
-            return list(session.scalars(select(HostRow).order_by(HostRow.name != SERVER, HostRow.name)))
+        return self._rows(select(HostRow).order_by(HostRow.name != SERVER, HostRow.name))
 
     def are_beside(self, name: str) -> bool:
         """Whether there are other hosts than this one."""

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import select, union
 from sqlalchemy.orm import Session, defer, raiseload
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.pooling import Pooling
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.people import SettingRow
 from unifiednn_core.store.places import Place
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
@@ -52,11 +51,8 @@ def address(hybrid_id: str, key: str) -> tuple[str, str]:
     return (run_id, name) if separator else (hybrid_id, key)
 
 
-class Hybrids:
+class Hybrids(Repository):
     """Reads and updates hybrids. Methods raise `NotFound` for an unknown one."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def get(self, hybrid_id: str) -> tuple[HybridRow, list[Resident]]:
         """A hybrid and all that is placed in it, in order of submission and arrival; ended sub-models, too."""
@@ -80,8 +76,7 @@ class Hybrids:
     def share(self) -> bool:
         """Whether a shared hybrid goes on."""
         going = select(HybridRow.id).where(HybridRow.shared.is_(True), HybridRow.ended_at_s.is_(None))
-        with self._database.read() as session:
-            return session.scalar(going.limit(1)) is not None
+        return self._value(going.limit(1)) is not None
 
     def members(self, hybrid_ids: Sequence[str]) -> dict[str, list[Resident]]:
         """What `get` says is placed in each of these hybrids, without the documents of the runs."""
@@ -96,21 +91,18 @@ class Hybrids:
 
     def open_members(self, hybrid_id: str) -> list[tuple[str, bool]]:
         """Keys of all that is placed in a hybrid and has not ended, and whether each is to leave."""
-        with self._database.read() as session:
-            asked = select(SubModelRow.run_id, SubModelRow.name, SubModelRow.leaving.is_not(None))
-            rows = session.execute(asked.where(SubModelRow.hybrid_id == hybrid_id, OPEN))
-            return [(key_of(hybrid_id, run_id, name), leaves) for run_id, name, leaves in rows]
+        asked = select(SubModelRow.run_id, SubModelRow.name, SubModelRow.leaving.is_not(None))
+        rows = self._all(asked.where(SubModelRow.hybrid_id == hybrid_id, OPEN))
+        return [(key_of(hybrid_id, run_id, name), leaves) for run_id, name, leaves in rows]
 
     def is_to_leave(self, hybrid_id: str) -> bool:
         """Whether a private hybrid is to free its device."""
-        with self._database.read() as session:
-            return session.scalar(select(HybridRow.leaving).where(HybridRow.id == hybrid_id)) is not None
+        return self._value(select(HybridRow.leaving).where(HybridRow.id == hybrid_id)) is not None
 
     def pooling(self) -> Pooling:
         """How shared submissions become hybrids, as an operator set it."""
-        with self._database.read() as session:
-            row = session.get(SettingRow, POOLING)
-            return Pooling() if row is None else Pooling.model_validate_json(row.value)
+        row = self._get(SettingRow, POOLING)
+        return Pooling() if row is None else Pooling.model_validate_json(row.value)
 
     def set_pooling(self, pooling: Pooling, by: str) -> None:
         """Set how shared submissions become hybrids from now on; hybrids that train stay as they are."""

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, case, func, or_, select
 from sqlalchemy.orm import aliased
 
 from unifiednn_core.spec.run_query import MOST_COUNTED, KeptQuery
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.schema import HYBRID, FileRow, FileUseRow, RunRow, SubModelRow
 
@@ -45,11 +45,8 @@ class KeptRows(NamedTuple):
     """Of all that match; None if not all were counted."""
 
 
-class Holdings:
+class Holdings(Repository):
     """Reads what runs keep and use."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def of_runs(self, query: KeptQuery, owner: str | None = None) -> KeptRows:
         """What runs keep, with an `owner` only of their sub-models."""
@@ -76,8 +73,7 @@ class Holdings:
         users = select(FileUseRow.run_id).where(FileUseRow.sha256 == FileRow.sha256, _is_shown(FileUseRow.run_id))
         some = _of(owner, users).distinct().limit(most).correlate(FileRow).subquery()
         asked = select(FileRow.sha256, select(func.count()).select_from(some).scalar_subquery())
-        with self._database.read() as session:
-            return {row[0]: row[1] for row in session.execute(asked)}
+        return {row[0]: row[1] for row in self._all(asked)}
 
     def uses(self, sha256: str, owner: str | None, most: int) -> Sequence[Row[Any]]:
         """Uses of a file: those of runs that need it, then the newest.
@@ -99,8 +95,7 @@ class Holdings:
         asked = select(FileUseRow.sha256).join(RunRow, RunRow.id == FileUseRow.run_id)
         asked = asked.where(RunRow.removed_at_s.is_(None), RunRow.mode == HYBRID)
         named = [column.icontains(text, autoescape=True) for column in (RunRow.name, FileUseRow.submodel)]
-        with self._database.read() as session:
-            return frozenset(session.scalars(_of(owner, asked.where(or_(*named))).distinct()))
+        return frozenset(self._rows(_of(owner, asked.where(or_(*named))).distinct()))
 
 
 def _is_shown(run_id: Any) -> ColumnElement[bool]:

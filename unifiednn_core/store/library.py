@@ -5,9 +5,8 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import (
     DraftRow,
     FileOwnerRow,
@@ -18,11 +17,8 @@ from unifiednn_core.store.schema import (
 )
 
 
-class Library:
+class Library(Repository):
     """Files and drafts."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def add_file(
         self, *, sha256: str, filename: str, owner: str = "", origin: Mapping[str, Any] | None = None, **columns: Any
@@ -75,15 +71,13 @@ class Library:
 
     def facts(self, sha256: str) -> dict[str, Any]:
         """Facts about a file; empty for an unknown one."""
-        with self._database.read() as session:
-            known = session.get(FileRow, sha256)
-            return {} if known is None else known.facts
+        known = self._get(FileRow, sha256)
+        return {} if known is None else known.facts
 
     def names_by_owner(self, sha256: str) -> dict[str, str]:
         """Owners of a file and the name that each gave it; empty for an unknown file."""
-        with self._database.read() as session:
-            rows = session.scalars(select(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
-            return {row.owner: row.filename for row in rows}
+        rows = self._rows(select(FileOwnerRow).where(FileOwnerRow.sha256 == sha256))
+        return {row.owner: row.filename for row in rows}
 
     def rename(self, sha256: str, filename: str, owner: str) -> None:
         """Give a file another name for this owner alone; raises `NotFound` if it is not theirs."""
@@ -106,14 +100,12 @@ class Library:
     def taken_from(self, run_id: str, owner: str | None) -> list[str]:
         """Names of files that were taken from a run, with an `owner` only of theirs."""
         asked = select(FileOwnerRow.filename).where(FileOwnerRow.origin["run_id"].as_string() == run_id)
-        with self._database.read() as session:
-            return list(session.scalars(asked if owner is None else asked.where(FileOwnerRow.owner == owner)))
+        return self._rows(asked if owner is None else asked.where(FileOwnerRow.owner == owner))
 
     def owner_counts(self) -> dict[str, int]:
         """How many people have each file."""
-        with self._database.read() as session:
-            asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
-            return {row[0]: row[1] for row in session.execute(asked)}
+        asked = select(FileOwnerRow.sha256, func.count()).group_by(FileOwnerRow.sha256)
+        return {row[0]: row[1] for row in self._all(asked)}
 
     def owned_bytes(self, owner: str | None = None) -> dict[str, dict[str, int]]:
         """Bytes of each owner by kind: `library`, `models`, `checkpoints` (the newest of each sub-model).
@@ -147,9 +139,8 @@ class Library:
     def draft_documents(self, owner: str | None) -> dict[str, dict[str, Any]]:
         """Documents of all drafts by id, with an `owner` only of theirs."""
         asked = select(DraftRow.id, DraftRow.document).where(DraftRow.run_id.is_(None))
-        with self._database.read() as session:
-            rows = session.execute(asked if owner is None else asked.where(DraftRow.owner == owner))
-            return {row.id: row.document for row in rows}
+        rows = self._all(asked if owner is None else asked.where(DraftRow.owner == owner))
+        return {row.id: row.document for row in rows}
 
     def save_draft(self, draft_id: str, document: dict[str, Any], owner: str = "") -> None:
         """Save a draft; one of the same id is replaced and keeps its owner."""
@@ -161,11 +152,10 @@ class Library:
 
     def draft(self, draft_id: str, owner: str | None = None) -> dict[str, Any]:
         """Document of a draft; raises `NotFound`, with `owner` also for drafts of others."""
-        with self._database.read() as session:
-            row = session.get(DraftRow, draft_id)
-            if row is None or row.run_id is not None or (owner is not None and row.owner != owner):
-                raise NotFound(f"There is no draft '{draft_id}'. Start a new one on the Build page.")
-            return row.document
+        row = self._get(DraftRow, draft_id)
+        if row is None or row.run_id is not None or (owner is not None and row.owner != owner):
+            raise NotFound(f"There is no draft '{draft_id}'. Start a new one on the Build page.")
+        return row.document
 
     def drafts(self, owner: str) -> list[DraftRow]:
         """Unfinished drafts of one person, the last changed first. No session holds the rows."""
@@ -184,9 +174,8 @@ class Library:
 
     def run_of_draft(self, draft_id: str, owner: str | None = None) -> str | None:
         """The run that a draft became, with `owner` only if it is theirs; None for any other."""
-        with self._database.read() as session:
-            row = session.get(DraftRow, draft_id)
-            return row.run_id if row is not None and owner in (None, row.owner) else None
+        row = self._get(DraftRow, draft_id)
+        return row.run_id if row is not None and owner in (None, row.owner) else None
 
     def delete_draft(self, draft_id: str, owner: str | None = None) -> None:
         """Delete a draft, with `owner` only if it is theirs; ignores unknown ids."""
@@ -196,18 +185,14 @@ class Library:
                 session.delete(row)
 
 
-class Measured:
+class Measured(Repository):
     """Measured memory, for predictions."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def recall(self, keys: Iterable[str]) -> dict[str, int]:
         """Measured bytes by key; unknown keys are left out."""
         wanted = set(keys)
-        with self._database.read() as session:
-            rows = session.scalars(select(MeasuredMemoryRow).where(MeasuredMemoryRow.key.in_(wanted)))
-            return {row.key: row.size_bytes for row in rows}
+        rows = self._rows(select(MeasuredMemoryRow).where(MeasuredMemoryRow.key.in_(wanted)))
+        return {row.key: row.size_bytes for row in rows}
 
     def remember(self, key: str, size_bytes: int, source: str) -> None:
         """Keep a measurement by `source` if it is the largest so far: any one sample may have missed the peak.

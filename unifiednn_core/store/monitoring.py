@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import FileRow, HybridRow, RunRow, SchemaRow, SubModelRow
 from unifiednn_core.store.webhooks import WebhookRow
 
@@ -26,11 +26,8 @@ class Counts:
     webhooks_failing: int
 
 
-class Monitoring:
+class Monitoring(Repository):
     """Counts without reading what rows hold."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def counts(self) -> Counts:
         """Counts of one moment."""
@@ -56,5 +53,4 @@ class Monitoring:
 
     def answers(self) -> None:
         """Read one row; raises `DatabaseError` if the store cannot be read."""
-        with self._database.read() as session:
-            session.scalar(select(SchemaRow.version))
+        self._value(select(SchemaRow.version))

@@ -8,11 +8,10 @@ from sqlalchemy import DDL, BigInteger, Select, event, func, or_, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.trouble import is_disk_full
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.sharing import Party, Sharing, SharingRule
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.schema import Base, RunRow, SubModelRow, distinct
 
 MOST_WAITING = 1000
@@ -98,25 +97,23 @@ for _dialect, _triggers in (("sqlite", _TRIGGERS), ("postgresql", _ON_A_SERVER))
         event.listen(AuditRow.__table__, "after_create", _ddl)
 
 
-class People:
+class People(Repository):
     """Reads and writes what admins decide, and the audit log; the service gives roles their meaning."""
 
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database):
+        super().__init__(database)
         self._noting = threading.Lock()
         self._unwritten: list[dict[str, Any]] = []
         """Lines of the audit log that wait for room on the disk."""
 
     def role_of(self, person: str) -> str | None:
         """Role that an admin gave to a person, or None."""
-        with self._database.read() as session:
-            row = session.get(PersonRow, person)
-            return None if row is None else row.role or None
+        row = self._get(PersonRow, person)
+        return None if row is None else row.role or None
 
     def all(self) -> list[PersonRow]:
         """All people who were given something, by id."""
-        with self._database.read() as session:
-            return list(session.scalars(select(PersonRow).order_by(PersonRow.id)))
+        return self._rows(select(PersonRow).order_by(PersonRow.id))
 
     def give_role(self, person: str, role: str, by: str) -> None:
         """Give a role to a person; replaces an earlier one."""
@@ -135,9 +132,8 @@ class People:
 
     def tickets_of(self, person: str) -> int:
         """Share of a person under the policy `fair`."""
-        with self._database.read() as session:
-            row = session.get(PersonRow, person)
-            return 1 if row is None else row.tickets or 1
+        row = self._get(PersonRow, person)
+        return 1 if row is None else row.tickets or 1
 
     def forget(self, person: str, by: str) -> bool:
         """Remove a given role: the identity provider decides again. False if no role was given."""
@@ -172,8 +168,7 @@ class People:
 
     def setting(self, name: str) -> SettingRow | None:
         """A setting of the installation; None if nobody has changed it."""
-        with self._database.read() as session:
-            return session.get(SettingRow, name)
+        return self._get(SettingRow, name)
 
     def set_setting(self, name: str, value: str, by: str) -> None:
         """Change a setting of the installation."""
@@ -182,8 +177,7 @@ class People:
 
     def sharing(self) -> SettingRow | None:
         """Who may share a process, as an admin set it, or None."""
-        with self._database.read() as session:
-            return session.get(SettingRow, SHARING)
+        return self._get(SettingRow, SHARING)
 
     def set_sharing(self, sharing: Sharing, by: str) -> None:
         """Set who may share a process from the next start on."""
@@ -198,13 +192,11 @@ class People:
 
     def token(self, token_id: str) -> TokenRow | None:
         """A token, also an expired one; None for an unknown id."""
-        with self._database.read() as session:
-            return session.get(TokenRow, token_id)
+        return self._get(TokenRow, token_id)
 
     def tokens(self) -> list[TokenRow]:
         """All tokens, the newest first."""
-        with self._database.read() as session:
-            return list(session.scalars(select(TokenRow).order_by(TokenRow.created_at_s.desc(), TokenRow.id)))
+        return self._rows(select(TokenRow).order_by(TokenRow.created_at_s.desc(), TokenRow.id))
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token."""
@@ -238,14 +230,12 @@ class People:
 
     def audit_log(self, last: int, *, skip: int = 0, **wanted: str) -> list[AuditRow]:
         """The newest `last` lines after `skip` newer ones, the newest first; `wanted` as for `audit_lines`."""
-        with self._database.read() as session:
-            found = _audited(select(AuditRow), wanted).order_by(AuditRow.id.desc())
-            return list(session.scalars(found.limit(last).offset(skip)))
+        found = _audited(select(AuditRow), wanted).order_by(AuditRow.id.desc())
+        return self._rows(found.limit(last).offset(skip))
 
     def audit_lines(self, **wanted: str) -> int:
         """Number of lines whose `person` and `action` are these and that hold `text`; empty ones do not filter."""
-        with self._database.read() as session:
-            return session.scalar(_audited(select(func.count()).select_from(AuditRow), wanted)) or 0
+        return self._value(_audited(select(func.count()).select_from(AuditRow), wanted)) or 0
 
     def audited_names(self) -> tuple[list[str], list[str]]:
         """All people and all actions in the log."""

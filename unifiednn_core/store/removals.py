@@ -10,11 +10,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.store.blob_rows import CHECKPOINTS, leave_in
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.runs import run_of
 from unifiednn_core.store.schema import (
     AttemptRow,
@@ -33,11 +32,8 @@ NEEDS = (*(state.value for state in State if state not in ENDED), State.INTERRUP
 """States of runs that still need their files; an interrupted one can be resumed."""
 
 
-class Removals:
+class Removals(Repository):
     """Marks runs and files, and removes the rows of marked ones."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def mark_run(self, run_id: str) -> None:
         """Hide a run from everybody. Raises `NotFound`, and `BadInput` for one that has not ended."""
@@ -108,29 +104,24 @@ class Removals:
         held = select(HybridRow.id).where(HybridRow.heartbeat_at_s.is_not(None))
         asked = select(RunRow.id, RunRow.name, RunRow.ended_at_s).where(RunRow.state.in_(states))
         asked = asked.where(RunRow.removed_at_s.is_(None), RunRow.ended_at_s.is_not(None), RunRow.id.not_in(held))
-        with self._database.read() as session:
-            rows = session.execute(asked.order_by(RunRow.ended_at_s))
-            return [(run_id, name, ended_s or 0.0) for run_id, name, ended_s in rows]
+        rows = self._all(asked.order_by(RunRow.ended_at_s))
+        return [(run_id, name, ended_s or 0.0) for run_id, name, ended_s in rows]
 
     def marked_runs(self) -> list[str]:
         """Runs whose deletion is not finished."""
-        with self._database.read() as session:
-            return list(session.scalars(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
+        return self._rows(select(RunRow.id).where(RunRow.removed_at_s.is_not(None)))
 
     def marked_files(self) -> list[str]:
         """Files whose deletion is not finished."""
-        with self._database.read() as session:
-            return list(session.scalars(select(FileRow.sha256).where(FileRow.removed_at_s.is_not(None))))
+        return self._rows(select(FileRow.sha256).where(FileRow.removed_at_s.is_not(None)))
 
     def known_files(self) -> frozenset[str]:
         """All files that have a row."""
-        with self._database.read() as session:
-            return frozenset(session.scalars(select(FileRow.sha256)))
+        return frozenset(self._rows(select(FileRow.sha256)))
 
     def known_ids(self) -> frozenset[str]:
         """All runs and hybrids that have a row."""
-        with self._database.read() as session:
-            return frozenset(session.scalars(select(RunRow.id).union(select(HybridRow.id))))
+        return frozenset(self._rows(select(RunRow.id).union(select(HybridRow.id))))
 
     def forget_run(self, run_id: str) -> None:
         """Remove all rows about a marked run; its figures in other tables go first, the run itself last.
@@ -163,5 +154,4 @@ class Removals:
         )
         asked = select(HybridRow.id).where(HybridRow.shared.is_(True), HybridRow.ended_at_s.is_not(None))
         asked = asked.where(HybridRow.heartbeat_at_s.is_(None), *(~one for one in told))
-        with self._database.read() as session:
-            return list(session.scalars(asked))
+        return self._rows(asked)

@@ -5,9 +5,8 @@ from typing import Any
 from sqlalchemy import delete
 from sqlalchemy.orm import Mapped, mapped_column
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, IllegalTransition
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import Base
 
 KEPT_S = 86_400.0
@@ -28,11 +27,8 @@ class RequestRow(Base):
     at_s: Mapped[float] = mapped_column(index=True)
 
 
-class Requests:
+class Requests(Repository):
     """Remembers answers for a day."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def begin(self, person: str, key: str, sha256: str) -> dict[str, Any] | None:
         """The answer that this request got before; None if it is to be carried out now.

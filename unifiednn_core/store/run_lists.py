@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunChoices, RunQuery, SortKey
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.runs import PLACED, light_runs, with_light_parts
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow, distinct, wholly_of
 
@@ -38,11 +38,8 @@ class RunRows(NamedTuple):
     """Number of the newest runs in which the text was looked for; None for all."""
 
 
-class RunLists:
+class RunLists(Repository):
     """Reads pages of the list."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def page(self, query: RunQuery, person: str | None = None) -> RunRows:
         """One page, with a `person` only of runs in which this person has a part."""

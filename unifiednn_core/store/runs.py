@@ -6,12 +6,11 @@ from typing import Any
 from sqlalchemy import Row, Select, String, column, func, select, tuple_, values
 from sqlalchemy.orm import Session, aliased
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, keep_in, leave_in
-from unifiednn_core.store.database import QUEUE, Database
+from unifiednn_core.store.database import QUEUE, Repository
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
@@ -42,11 +41,8 @@ _LISTED = (
 _FINAL = ENDED - {State.INTERRUPTED}
 
 
-class Runs:
+class Runs(Repository):
     """Reads runs and sub-models, and moves them from state to state."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def add(self, *runs: tuple[RunRow, Sequence[SubModelRow]]) -> None:
         """Queue runs with their sub-models, all or none, and make the private hybrids.
@@ -93,9 +89,8 @@ class Runs:
             .limit(1)
             .correlate(asked)
         )
-        with self._database.read() as session:
-            found = session.execute(select(asked.c.key, newest.scalar_subquery()))
-            return {key: step_s for key, step_s in found if step_s is not None}
+        found = self._all(select(asked.c.key, newest.scalar_subquery()))
+        return {key: step_s for key, step_s in found if step_s is not None}
 
     def listed(self) -> list[tuple[Row[Any], list[Row[Any]]]]:
         """Every run, the newest first, with its sub-models, as light rows for lists.
@@ -122,8 +117,7 @@ class Runs:
         """Number of queued runs that are ahead of this one in the line."""
         earlier = tuple_(RunRow.line_at_s, RunRow.id) < (run.line_at_s, run.id)
         waiting = select(func.count()).select_from(RunRow).where(RunRow.state == State.QUEUED.value, earlier)
-        with self._database.read() as session:
-            return session.scalar(waiting) or 0
+        return self._value(waiting) or 0
 
     def transition(self, run_id: str, submodel: str | None, event: Event, **why: str | None) -> State:
         """Move a run, or one of its sub-models, along the transition table; raises `IllegalTransition`.
@@ -274,8 +268,7 @@ class Runs:
         asked = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
         asked = asked.where(SubModelRow.certify_at_s <= until_s, RunRow.removed_at_s.is_(None))
         asked = asked.order_by(SubModelRow.certify_at_s)
-        with self._database.read() as session:
-            return [(run, row) for run, row in session.execute(asked)]
+        return [(run, row) for run, row in self._all(asked)]
 
     def certify_later(self, row: SubModelRow, at_s: float | None) -> None:
         """Make the certificate of an export then, or never; a newer export keeps its own time."""
@@ -309,8 +302,7 @@ class Runs:
         """Whether a baseline is being measured."""
         at_work = (State.STARTING.value, State.RUNNING.value)
         asked = select(RunRow.id).where(RunRow.state.in_(at_work), RunRow.mode != HYBRID).limit(1)
-        with self._database.read() as session:
-            return session.scalar(asked) is not None
+        return self._value(asked) is not None
 
     def record_checkpoint(
         self,

@@ -3,8 +3,7 @@
 from sqlalchemy import ForeignKeyConstraint, select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.runs import run_of
 from unifiednn_core.store.schema import Base
 
@@ -21,17 +20,13 @@ class SeenRow(Base):
     dismissed: Mapped[bool] = mapped_column(default=False)
 
 
-class Seen:
+class Seen(Repository):
     """What people have seen."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def of(self, person: str) -> dict[str, tuple[float, bool]]:
         """By run, when a person last saw its failures, and whether they were dismissed then."""
-        with self._database.read() as session:
-            rows = session.scalars(select(SeenRow).where(SeenRow.person == person))
-            return {row.run_id: (row.at_s, row.dismissed) for row in rows}
+        rows = self._rows(select(SeenRow).where(SeenRow.person == person))
+        return {row.run_id: (row.at_s, row.dismissed) for row in rows}
 
     def note(self, person: str, run_id: str, *, dismissed: bool) -> None:
         """Record that a person has seen the failures of a run; raises `NotFound`."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SliceRow, SubModelRow
 
 LAST_TURNS = 300
@@ -37,11 +37,8 @@ class TimedTurn(NamedTuple):
     """Steps that the sub-model had before."""
 
 
-class Speeds:
+class Speeds(Repository):
     """Reads what earlier trainings took."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     def trained(
         self, keys: Iterable[str], *, least_steps: int, threads: int | None, device_kind: str, owner: str | None = None

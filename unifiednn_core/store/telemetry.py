@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
-from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.events import KINDS, Code
 from unifiednn_core.store.hybrids import address, key_of
 from unifiednn_core.store.schema import (
@@ -154,11 +153,8 @@ class HybridHistory:
     turns: Sequence[HybridTurn]
 
 
-class Telemetry:
+class Telemetry(Repository):
     """Writes and reads what workers report."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def write(self, hybrid_id: str, batch: TelemetryRows) -> None:
         """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
@@ -259,9 +255,8 @@ class Telemetry:
         """Newest sample of each hybrid that has a worker, of its main source, in bytes."""
         of_it = (MemoryRow.hybrid_id == HybridRow.id) & (MemoryRow.source == HybridRow.memory_source)
         newest = select(MemoryRow.size_bytes).where(of_it).order_by(MemoryRow.at_s.desc()).limit(1)
-        with self._database.read() as session:
-            asked = select(HybridRow.id, newest.scalar_subquery()).where(HybridRow.heartbeat_at_s.is_not(None))
-            return {row[0]: row[1] for row in session.execute(asked) if row[1] is not None}
+        asked = select(HybridRow.id, newest.scalar_subquery()).where(HybridRow.heartbeat_at_s.is_not(None))
+        return {row[0]: row[1] for row in self._all(asked) if row[1] is not None}
 
     def attempts(self, run_ids: Iterable[str]) -> dict[str, list[AttemptRow]]:
         """Attempts on the sub-models of runs, oldest first, by run."""

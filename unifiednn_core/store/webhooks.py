@@ -6,10 +6,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.schema import Base, EventRow, RunRow
 
@@ -42,21 +41,16 @@ class WebhookRow(Base):
     """Why the last delivery failed; None after a success."""
 
 
-class Webhooks:
+class Webhooks(Repository):
     """Reads and writes webhooks, and finds what they have to hear."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def all(self) -> list[WebhookRow]:
         """All webhooks, the oldest first."""
-        with self._database.read() as session:
-            return list(session.scalars(select(WebhookRow).order_by(WebhookRow.created_at_s, WebhookRow.id)))
+        return self._rows(select(WebhookRow).order_by(WebhookRow.created_at_s, WebhookRow.id))
 
     def get(self, webhook_id: str) -> WebhookRow:
         """One webhook; raises `NotFound`."""
-        with self._database.read() as session:
-            row = session.get(WebhookRow, webhook_id)
+        row = self._get(WebhookRow, webhook_id)
         if row is None:
             raise NotFound(f"There is no webhook '{webhook_id}'. List them with: unifiednn webhooks list")
         return row
@@ -76,8 +70,7 @@ class Webhooks:
 
     def newest_event(self) -> int:
         """Id of the newest event of any run; 0 before the first."""
-        with self._database.read() as session:
-            return session.scalar(select(func.max(EventRow.id))) or 0
+        return self._value(select(func.max(EventRow.id))) or 0
 
     def next_for(self, hook: WebhookRow) -> tuple[EventRow, RunRow] | None:
         """The first event after its cursor that a webhook asked for; an interruption that is over is none."""

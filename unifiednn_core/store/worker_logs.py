@@ -4,16 +4,12 @@ from collections.abc import Iterable
 
 from sqlalchemy import select
 
-from unifiednn_core.base.clock import Clock
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import WorkerLogRow
 
 
-class WorkerLogs:
+class WorkerLogs(Repository):
     """Reads and writes the ends of logs."""
-
-    def __init__(self, database: Database, clock: Clock):
-        self._database, self._clock = database, clock
 
     def write(self, hybrid_id: str, place: str, text: str, *, size_bytes: int, is_cut: bool) -> None:
         """Write the end of a log of `size_bytes`; it replaces the last one of this place."""
@@ -32,11 +28,9 @@ class WorkerLogs:
     def of(self, hybrid_ids: Iterable[str]) -> list[WorkerLogRow]:
         """The logs of some hybrids, the one that was written last at the end."""
         asked = select(WorkerLogRow).where(WorkerLogRow.hybrid_id.in_(list(hybrid_ids))).order_by(WorkerLogRow.at_s)
-        with self._database.read() as session:
-            return list(session.scalars(asked))
+        return self._rows(asked)
 
     def sizes(self) -> dict[tuple[str, str], int]:
         """Bytes of all files, whole, by hybrid and place."""
         asked = select(WorkerLogRow.hybrid_id, WorkerLogRow.place, WorkerLogRow.size_bytes)
-        with self._database.read() as session:
-            return {(hybrid_id, place): size_bytes for hybrid_id, place, size_bytes in session.execute(asked)}
+        return {(hybrid_id, place): size_bytes for hybrid_id, place, size_bytes in self._all(asked)}

@@ -10,12 +10,11 @@ from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session, defer
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
-from unifiednn_core.store.database import QUEUE, Database
+from unifiednn_core.store.database import QUEUE, Database, Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hosts import HostRow, may_judge
 from unifiednn_core.store.hybrids import (
@@ -119,11 +118,12 @@ class Berth:
     """Further devices of that kind."""
 
 
-class Workers:
+class Workers(Repository):
     """Assigns hybrids to workers, and records deaths of workers."""
 
-    def __init__(self, database: Database, runs: Runs, clock: Clock):
-        self._database, self._runs, self._clock = database, runs, clock
+    def __init__(self, database: Database, runs: Runs):
+        super().__init__(database)
+        self._runs = runs
 
     # -- placement
 
@@ -454,9 +454,8 @@ class Workers:
     def held(self) -> list[HybridRow]:
         """Hybrids that hold a device, without their documents; each should have a worker that lives or starts."""
         documents = (HybridRow.settings, HybridRow.prediction, HybridRow.graph, HybridRow.environment)
-        with self._database.read() as session:
-            asked = select(HybridRow).where(CLAIMED).options(*map(defer, documents))
-            return list(session.scalars(asked))
+        asked = select(HybridRow).where(CLAIMED).options(*map(defer, documents))
+        return self._rows(asked)
 
     def lose(
         self,

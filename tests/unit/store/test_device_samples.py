@@ -39,7 +39,7 @@ def test_old_samples_go_and_series_are_means(store: Store, clock: SimulatedClock
 
 
 def test_two_processes_write_one_series(store: Store, clock: SimulatedClock) -> None:
-    other = DeviceSamples(store._database, clock)
+    other = DeviceSamples(store._database)
     for _ in range(10):
         clock.advance(2)
         store.device_samples.write([columns(0.5)])
