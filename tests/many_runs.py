@@ -9,8 +9,7 @@ from sqlalchemy import insert
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store import Store
-from unifiednn_core.store.device_samples import DeviceSampleRow
-from unifiednn_core.store.devices import DeviceRow
+from unifiednn_core.store.devices import DeviceRow, DeviceSampleRow
 from unifiednn_core.store.people import AuditRow
 from unifiednn_core.store.schema import (
     AttemptRow,

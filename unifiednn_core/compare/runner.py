@@ -40,7 +40,7 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.fence import Fence
+from unifiednn_core.store.database import Fence
 
 READING = "Torch itself reads the networks before anything is measured."
 LISTEN_S = 0.1

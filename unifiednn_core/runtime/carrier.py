@@ -26,8 +26,8 @@ from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store import Store
 from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.library import files_of
 from unifiednn_core.store.schema import HYBRID
-from unifiednn_core.store.uses import files_of
 
 AT_ONCE = 4
 """Transfers at once."""

@@ -67,9 +67,8 @@ from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.fence import Fence
-from unifiednn_core.store.hybrids import address, key_of
-from unifiednn_core.store.places import Place
+from unifiednn_core.store.database import Fence
+from unifiednn_core.store.hybrids import Place, address, key_of
 from unifiednn_core.store.schema import CommandRow
 from unifiednn_core.store.workers import first_period
 

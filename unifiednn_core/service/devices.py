@@ -15,8 +15,7 @@ from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of
 from unifiednn_core.store import Store
-from unifiednn_core.store.device_samples import UsePoint
-from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow
+from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, UsePoint
 from unifiednn_core.store.hosts import HostRow, state_on
 from unifiednn_core.store.leases import STOPS_S
 from unifiednn_core.store.schema import HybridRow

@@ -27,9 +27,9 @@ from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
 from unifiednn_core.spec.run_query import MOST_USES_COUNTED, KeptQuery
 from unifiednn_core.store import Store
+from unifiednn_core.store.library import files_of
 from unifiednn_core.store.removals import NEEDS
 from unifiednn_core.store.schema import RunRow
-from unifiednn_core.store.uses import files_of
 from unifiednn_core.views.certificate import standing_of
 from unifiednn_core.views.library import (
     DraftView,

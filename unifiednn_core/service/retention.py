@@ -12,7 +12,7 @@ from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.retention import Due, Retention
 from unifiednn_core.store import Store
-from unifiednn_core.store.address import address_of, shown
+from unifiednn_core.store.postgresql import address_of, shown
 from unifiednn_core.views.library import QuotaView
 
 

@@ -6,27 +6,21 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store.blob_rows import BlobRows
 from unifiednn_core.store.commands import Commands
-from unifiednn_core.store.database import Database
+from unifiednn_core.store.database import Database, Fence
 from unifiednn_core.store.depot import Depot
-from unifiednn_core.store.device_samples import DeviceSamples
-from unifiednn_core.store.devices import Devices
-from unifiednn_core.store.fence import Fence
+from unifiednn_core.store.devices import Devices, DeviceSamples
 from unifiednn_core.store.hosts import Hosts
-from unifiednn_core.store.hybrids import Hybrids
+from unifiednn_core.store.hybrids import Hybrids, WorkerLogs
 from unifiednn_core.store.kept import Holdings
 from unifiednn_core.store.library import Library, Measured
-from unifiednn_core.store.monitoring import Monitoring
 from unifiednn_core.store.news import StoreNews
-from unifiednn_core.store.people import People
+from unifiednn_core.store.people import People, Requests
 from unifiednn_core.store.removals import Removals
-from unifiednn_core.store.requests import Requests
 from unifiednn_core.store.run_lists import RunLists
-from unifiednn_core.store.runs import Runs
-from unifiednn_core.store.seen import Seen
+from unifiednn_core.store.runs import Runs, Seen
 from unifiednn_core.store.speeds import Speeds
-from unifiednn_core.store.telemetry import Telemetry
+from unifiednn_core.store.telemetry import Monitoring, Telemetry
 from unifiednn_core.store.webhooks import Webhooks
-from unifiednn_core.store.worker_logs import WorkerLogs
 from unifiednn_core.store.workers import Workers
 
 

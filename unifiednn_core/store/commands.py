@@ -15,10 +15,10 @@ from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
 from unifiednn_core.store.database import QUEUE, Database, Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
+from unifiednn_core.store.library import use_in
 from unifiednn_core.store.people import parties_of, sharing_rule_in
 from unifiednn_core.store.runs import Runs, row_of, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import HYBRID, CommandRow, HybridRow, RunRow, SubModelRow
-from unifiednn_core.store.uses import use_in
 
 
 class Verb(StrEnum):

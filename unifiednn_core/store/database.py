@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, create_engine, event, extract, func, inspect, select
@@ -19,13 +20,32 @@ from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
-from unifiednn_core.base.errors import WrongSchema
+from unifiednn_core.base.errors import Fenced, WrongSchema
 from unifiednn_core.store import postgresql
-from unifiednn_core.store.address import address_of, is_remote, shown
-from unifiednn_core.store.fence import Fence
 from unifiednn_core.store.news import Polled, StoreNews, Told, tell
 from unifiednn_core.store.postgresql import QUEUE as QUEUE
-from unifiednn_core.store.schema import SCHEMA_VERSION, Base, SchemaRow
+from unifiednn_core.store.postgresql import address_of, is_remote, shown
+from unifiednn_core.store.schema import SCHEMA_VERSION, Base, HybridRow, SchemaRow
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What has to hold for a worker to write: the hybrid has a worker, and it is this one."""
+
+    hybrid_id: str
+    attempt: int
+    process: tuple[int, float] | None = None
+    """PID and start of the worker; None does not look at them. A new worker has others before it has a new attempt."""
+
+    def require(self, session: Session) -> None:
+        """Raise `Fenced` if the worker has lost its hybrid. Nothing that could take it overlaps a write transaction."""
+        asked = select(HybridRow.attempt, HybridRow.worker_pid, HybridRow.worker_started_at_s).where(
+            HybridRow.id == self.hybrid_id, HybridRow.heartbeat_at_s.is_not(None), HybridRow.worker_pid.is_not(None)
+        )
+        found = session.execute(asked).one_or_none()
+        if found is None or found[0] != self.attempt or self.process not in (None, tuple(found[1:])):
+            raise Fenced(self.hybrid_id, self.attempt)
+
 
 BUSY_TIMEOUT_S = 30
 WAL_RETRY_S = 0.02

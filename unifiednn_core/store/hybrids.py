@@ -1,6 +1,8 @@
 """Hybrids: workers on devices, and the sub-models placed in them."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import select, union
@@ -11,8 +13,40 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.store.database import Repository
 from unifiednn_core.store.people import SettingRow
-from unifiednn_core.store.places import Place
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow, WorkerLogRow
+
+_LINE = re.compile(r"(?P<submodel>[^:]+):(?P<doing>.*?)(?: in (?P<operator>\S+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker is, as text that outlives it: a line `lenet:step 120 in aten.div.Tensor_mode` for each lane."""
+
+    submodel: str
+    doing: str
+    """`loading`, `step 120` or `evaluation after step 120`."""
+    operator: str | None = None
+    """Known only at a place where the worker before it died: see `runtime.worker.OperatorTrace`."""
+
+    @classmethod
+    def all_of(cls, text: str | None) -> "tuple[Place, ...]":
+        """Read the text of a mark: the places of all lanes."""
+        found = [_LINE.fullmatch(line) for line in (text or "").splitlines()]
+        return tuple(cls(**match.groupdict()) for match in found if match is not None)
+
+    @property
+    def step(self) -> int:
+        """Step of the sub-model, from 1; 0 while it is loaded."""
+        last = self.doing.rpartition(" ")[2]
+        return int(last) if last.isdecimal() else 0
+
+    def is_near(self, other: "Place") -> bool:
+        """Whether another place is the same but for the operator."""
+        return (self.submodel, self.doing) == (other.submodel, other.doing)
+
+    def __str__(self) -> str:
+        return f"{self.submodel}:{self.doing}" + (f" in {self.operator}" if self.operator else "")
+
 
 POOLING = "pooling"
 CLAIMED = HybridRow.heartbeat_at_s.is_not(None)
@@ -186,3 +220,31 @@ def release_worker(hybrid: HybridRow) -> None:
     """Record that the hybrid has no worker and holds no device."""
     hybrid.now_reason = hybrid.claimer = hybrid.leaving = None
     hybrid.heartbeat_at_s = hybrid.worker_pid = hybrid.worker_started_at_s = hybrid.worker_boot_id = None
+
+
+class WorkerLogs(Repository):
+    """Reads and writes the ends of logs."""
+
+    def write(self, hybrid_id: str, place: str, text: str, *, size_bytes: int, is_cut: bool) -> None:
+        """Write the end of a log of `size_bytes`; it replaces the last one of this place."""
+        with self._database.write() as session:
+            session.merge(
+                WorkerLogRow(
+                    hybrid_id=hybrid_id,
+                    place=place,
+                    text=text,
+                    size_bytes=size_bytes,
+                    is_cut=is_cut,
+                    at_s=self._clock.utc_s(),
+                )
+            )
+
+    def of(self, hybrid_ids: Iterable[str]) -> list[WorkerLogRow]:
+        """The logs of some hybrids, the one that was written last at the end."""
+        asked = select(WorkerLogRow).where(WorkerLogRow.hybrid_id.in_(list(hybrid_ids))).order_by(WorkerLogRow.at_s)
+        return self._rows(asked)
+
+    def sizes(self) -> dict[tuple[str, str], int]:
+        """Bytes of all files, whole, by hybrid and place."""
+        asked = select(WorkerLogRow.hybrid_id, WorkerLogRow.place, WorkerLogRow.size_bytes)
+        return {(hybrid_id, place): size_bytes for hybrid_id, place, size_bytes in self._all(asked)}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, String, column, func, select, tuple_, values
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ForeignKeyConstraint, Row, Select, String, column, func, select, tuple_, values
+from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
@@ -13,8 +13,8 @@ from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, keep_in, leave_i
 from unifiednn_core.store.database import QUEUE, Repository
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
-from unifiednn_core.store.schema import HYBRID, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
-from unifiednn_core.store.uses import use_in
+from unifiednn_core.store.library import use_in
+from unifiednn_core.store.schema import HYBRID, Base, CommandRow, EventRow, HybridRow, RunRow, SubModelRow
 
 HEAVY = frozenset({"spec", "graph", "environment", "prediction", "memory_notes", "claimer", "settings", "certificate"})
 """Columns of a run or sub-model that lists do not need; they may take 100 KiB per run."""
@@ -494,3 +494,32 @@ def _past_states(session: Session, run_id: str, submodel: str | None) -> list[st
 def submodels_of(run_id: str) -> Any:
     """Query for the sub-models of a run in order of arrival."""
     return select(SubModelRow).where(SubModelRow.run_id == run_id).order_by(SubModelRow.arrival)
+
+
+class SeenRow(Base):
+    """A failure that a person has seen."""
+
+    __tablename__ = "seen_failures"
+    __table_args__ = (ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),)
+    person: Mapped[str] = mapped_column(primary_key=True)
+    """"" is the local operator."""
+    run_id: Mapped[str] = mapped_column(primary_key=True, index=True)
+    at_s: Mapped[float]
+    dismissed: Mapped[bool] = mapped_column(default=False)
+
+
+class Seen(Repository):
+    """What people have seen."""
+
+    def of(self, person: str) -> dict[str, tuple[float, bool]]:
+        """By run, when a person last saw its failures, and whether they were dismissed then."""
+        rows = self._rows(select(SeenRow).where(SeenRow.person == person))
+        return {row.run_id: (row.at_s, row.dismissed) for row in rows}
+
+    def note(self, person: str, run_id: str, *, dismissed: bool) -> None:
+        """Record that a person has seen the failures of a run; raises `NotFound`."""
+        with self._database.write() as session:
+            run_of(session, run_id)
+            row = session.get(SeenRow, (person, run_id)) or SeenRow(person=person, run_id=run_id, dismissed=False)
+            row.at_s, row.dismissed = self._clock.utc_s(), row.dismissed or dismissed
+            session.add(row)

@@ -1,10 +1,12 @@
 """Workers: supervisors place what waits on devices, workers register, and may die."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
+from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.orm import Session, defer
@@ -20,6 +22,7 @@ from unifiednn_core.store.hosts import HostRow, may_judge
 from unifiednn_core.store.hybrids import (
     CLAIMED,
     OPEN,
+    Place,
     Resident,
     address,
     forget_deaths,
@@ -30,10 +33,25 @@ from unifiednn_core.store.hybrids import (
     residents_in,
 )
 from unifiednn_core.store.leases import LOST_S, is_lost
-from unifiednn_core.store.line import moved, rising
-from unifiednn_core.store.places import Place
 from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import RECORDED, SAMPLED, AttemptRow, HybridRow, RunRow, SliceRow, SubModelRow
+
+Entry = TypeVar("Entry")
+
+
+def moved(line: Sequence[Entry], at: int, to: int) -> list[Entry]:
+    """The line with one entry taken from one place to another; the order of all others stays."""
+    others = [*line[:at], *line[at + 1 :]]
+    return [*others[:to], line[at], *others[to:]]
+
+
+def rising(keys: Iterable[float]) -> list[float]:
+    """The keys of a line, each above the one before it: equal ones are raised by as little as a float can say.
+
+    Runs exchange the keys that they have, so however often they are moved, no key is needed between two others.
+    """
+    return list(accumulate(keys, lambda before, key: max(key, math.nextafter(before, math.inf))))
+
 
 _TO_BE_STOPPED = (RunRow.state == State.STOPPING.value) & RunRow.started_at_s.is_not(None)
 _WAITING = or_(RunRow.state == State.QUEUED.value, _TO_BE_STOPPED)

@@ -9,7 +9,7 @@ from unifiednn_core.machine.device_samples import DeviceSample
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.store import Store
-from unifiednn_core.store.device_samples import KEPT_S, DeviceSampleRow, DeviceSamples
+from unifiednn_core.store.devices import KEPT_S, DeviceSampleRow, DeviceSamples
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 

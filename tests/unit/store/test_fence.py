@@ -12,8 +12,8 @@ from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
+from unifiednn_core.store.database import Fence
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.fence import Fence
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 

@@ -13,7 +13,7 @@ from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.line import FleetView, Waiting
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.store import Store
-from unifiednn_core.store.line import moved, rising
+from unifiednn_core.store.workers import moved, rising
 from unifiednn_core.views.run_rows import listed_views
 
 ONE = device("cuda:0")

@@ -34,10 +34,10 @@ from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, database, postgresql
 from unifiednn_core.store import news as news_module
-from unifiednn_core.store.address import address_of, is_remote, shown
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.people import SettingRow
+from unifiednn_core.store.postgresql import address_of, is_remote, shown
 from unifiednn_core.store.schema import EventRow, HybridRow, StepRow
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity

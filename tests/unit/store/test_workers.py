@@ -14,7 +14,7 @@ from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.database import Database
-from unifiednn_core.store.places import Place
+from unifiednn_core.store.hybrids import Place
 from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
 

@@ -24,7 +24,7 @@ from unifiednn_core.runtime.carrier import Carrier
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.store import Store, depot, leases, postgresql, workers
-from unifiednn_core.store.fence import Fence
+from unifiednn_core.store.database import Fence
 from unifiednn_core.store.schema import SubModelRow
 
 LEASE_SETTING, WITHOUT_SETTING = "UNIFIEDNN_CHAOS_LEASE", "UNIFIEDNN_CHAOS_WITHOUT"
