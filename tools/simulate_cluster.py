@@ -23,10 +23,9 @@ from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.units import GIB, MIB, duration_text
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Placement, Plan, Waiting
-from unifiednn_core.scheduling.placement import STAY_S, decide
+from unifiednn_core.scheduling.placement import STAY_S, decide, predicted_bytes
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedHybrid, SimulatedJob
-from unifiednn_core.scheduling.sites import predicted_bytes
 from unifiednn_core.spec.devices import DeviceState
 from unifiednn_core.spec.pooling import PoolMode
 from unifiednn_core.spec.sharing import Sharing, SharingRule

@@ -22,7 +22,6 @@ from tests.integration import attempts
 from tests.integration.product import EPOCHS, Product
 from unifiednn_core.base.paths import DATABASE_SETTING, SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
-from unifiednn_core.machine import bubblewrap
 from unifiednn_core.machine.allocator import of_workers
 from unifiednn_core.machine.forks import Template
 from unifiednn_core.machine.host import rollup
@@ -192,7 +191,7 @@ def fork_and_try(home: Home, place: dict[str, Any], warm: Template) -> dict[str,
 
 
 def test_plug_ins_of_every_kind_are_shown() -> None:
-    assert set(bubblewrap.PLUGINS) == {policies.ENTRY_POINTS, formats.ENTRY_POINTS}
+    assert set(confinement.PLUGINS) == {policies.ENTRY_POINTS, formats.ENTRY_POINTS}
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from unifiednn_core.preflight.report import CheckReport, Tell
 from unifiednn_core.runtime import supervisor
 from unifiednn_core.runtime.placing import Fleet
 from unifiednn_core.scheduling.line import FleetView, Plan
-from unifiednn_core.scheduling.placement import decide
-from unifiednn_core.scheduling.sites import MEMORY_SHARE, hybrid_bytes
+from unifiednn_core.scheduling.placement import MEMORY_SHARE, decide, hybrid_bytes
 from unifiednn_core.spec.run import RunSpec
 
 COUNT, AT_ONCE = 20, 3

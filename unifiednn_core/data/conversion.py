@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import plain_text, tabular
+from unifiednn_core.data import tables, tabular
 from unifiednn_core.data.containers import container_of, found_container, read_parts
 from unifiednn_core.data.opened import rows_per_block
 from unifiednn_core.data.parts import Rows, check_room
@@ -28,7 +28,7 @@ def settled(path: Path, filename: str, options: ImportOptions) -> ImportOptions:
     known = container is not None or registry.sniff(path) is not None
     if not known and (wish.target is not None or wish.text_columns or wish.ignore or wish.header is not None):
         raise registry.unknown(path)  # these are choices about a table
-    if not known and (wish != NO_TABLE_OPTIONS or filename.lower().endswith(plain_text.SUFFIXES)):
+    if not known and (wish != NO_TABLE_OPTIONS or filename.lower().endswith(tables.SUFFIXES)):
         return options.model_copy(update={"table": wish.model_copy(update={"text": True})})
     if wish != NO_TABLE_OPTIONS:
         message = "The file is neither a table nor a text, so nothing can be said about columns and tokens."

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import cells, jsonl, plain_text, tables
+from unifiednn_core.data import cells, jsonl, tables
 from unifiednn_core.data.encoding import RowEncoder
 from unifiednn_core.data.fitting import Tokenizer, fitted
 from unifiednn_core.data.opened import Opened
@@ -113,13 +113,13 @@ def _opened(path: Path, wish: TableImportOptions, plan: ColumnPlan | None) -> Ta
         return jsonl.open_jsonl(path, () if plan is None else tuple(column.name for column in plan.used()))
     if not wish.text and tables.is_csv(path):
         return tables.open_csv(path, wish.header if plan is None else plan.header)
-    return plain_text.open_text(path)
+    return tables.open_text(path)
 
 
 def _text_plan(wish: TableImportOptions) -> ColumnPlan:
     column = TextColumn(
         kind="text",
-        name=plain_text.COLUMN,
+        name=tables.COLUMN,
         tokenizer=wish.tokenizer or WORDS,
         length=wish.length,
         vocabulary=wish.vocabulary,

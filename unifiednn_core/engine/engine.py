@@ -35,8 +35,7 @@ from unifiednn_core.engine.events import (
     Released,
     Report,
 )
-from unifiednn_core.engine.gang import Gang
-from unifiednn_core.engine.gangs import Gangs
+from unifiednn_core.engine.gang import Gang, Gangs
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import RUNNABLE, Job, Turn, reasons
 from unifiednn_core.engine.lanes import Lanes
@@ -60,9 +59,8 @@ from unifiednn_core.engine.roster import Roster
 from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.cores import cores
-from unifiednn_core.scheduling.base import Decision, Policy, View, decide_or_fall_back
+from unifiednn_core.scheduling.base import Decision, Policy, Shares, View, decide_or_fall_back
 from unifiednn_core.scheduling.company import MemoryRoom, Rates
-from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.spec.lifecycle import Event, State, next_state
 from unifiednn_core.spec.run import CheckpointSpec
 

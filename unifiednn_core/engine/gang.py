@@ -9,28 +9,179 @@ gang has the steps of its members as branches of one CUDA graph, which give the 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from unifiednn_core.base.errors import NoBatchedForm
-from unifiednn_core.engine import batched
-from unifiednn_core.engine.branches import Branches
+from unifiednn_core.data.datasets import DataSource
+from unifiednn_core.engine import batched, optimizers
 from unifiednn_core.engine.cuda_graphs import StepRecorder
 from unifiednn_core.engine.device import synchronize
-from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.events import Ganged, Stepped
 from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
 from unifiednn_core.engine.graphs import RecordedLearner
-from unifiednn_core.engine.learning import Learned
+from unifiednn_core.engine.job import Job
+from unifiednn_core.engine.learning import EagerLearner, Learned
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.randomness import Randomness
-from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import StepProgram, record, state_of
 from unifiednn_core.engine.submodel import SubModel
+from unifiednn_core.machine.budget import budget_of
+from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.spec.choices import CLASSIFICATION
+
+_EQUAL = ("momentum", "dampening", "weight_decay", "nesterov", "maximize")
+_LARGEST_ERROR = 1e-6
+
+
+class StackedSgd:
+    """Updates members as SGD does. The first update is also made by their own optimizers, which decides."""
+
+    def __init__(self, members: Sequence[SubModel], *, exact: bool):
+        """Take members whose gradients are those of one step; with `exact` only the same bits count."""
+        self._members, self._exact = list(members), exact
+        groups = [group for member in members for group in member.optimizer.param_groups]
+        self._settings = groups[0]
+        self._ones: list[Tensor] = []
+        self._checked = False
+        self._possible = len(groups) == len(members) and all(
+            type(member.optimizer) is SGD and member.spec.hyperparameters.gradient_clipping is None
+            for member in members
+        )
+        self._possible = self._possible and all(
+            all(group[name] == groups[0][name] for name in _EQUAL) and not group["maximize"] for group in groups
+        )
+
+    def __call__(self) -> bool:
+        """Update the weights; returns False, and does nothing, if each member has to do it by itself."""
+        if not self._possible:
+            return False
+        trained = [[one for one in member.eager.trained if one.grad is not None] for member in self._members]
+        parameters: list[Tensor] = [one for own in trained for one in own]
+        gradients = [one.grad for one in parameters if one.grad is not None]
+        buffers: list[Tensor] = []
+        if self._settings["momentum"]:
+            found = [
+                member.optimizer.state[one].get("momentum_buffer")
+                for member, own in zip(self._members, trained, strict=True)
+                for one in own
+            ]
+            buffers = [one for one in found if one is not None]
+            if len(buffers) < len(parameters):
+                return False  # the first step makes them
+        rates = [-_rate(member) for member, own in zip(self._members, trained, strict=True) for _ in own]
+        if not self._checked:
+            self._check(parameters, gradients, buffers, rates)
+            return True
+        self._launch(parameters, gradients, buffers, rates)
+        for member in self._members:
+            member.optimizer._opt_called = True  # type: ignore[attr-defined]  # what an LR scheduler asks for
+        return True
+
+    @torch.no_grad()
+    def _launch(
+        self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rates: list[float]
+    ) -> None:
+        """Do what `torch.optim.SGD` does; a sum with a factor for each tensor exists only with a product inside."""
+        settings = self._settings
+        if settings["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, parameters, alpha=settings["weight_decay"]))
+        if buffers:
+            torch._foreach_mul_(buffers, settings["momentum"])
+            torch._foreach_add_(buffers, gradients, alpha=1 - settings["dampening"])
+            nesterov = settings["nesterov"]
+            gradients = (
+                list(torch._foreach_add(gradients, buffers, alpha=settings["momentum"])) if nesterov else buffers
+            )
+        if len(self._ones) != len(parameters):
+            each = len(parameters) // len(self._members)
+            self._ones = [torch.ones_like(one) for one in parameters[:each]] * len(self._members)
+        torch._foreach_addcmul_(parameters, gradients, self._ones, rates)
+
+    def _check(
+        self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rates: list[float]
+    ) -> None:
+        """Update by the members' own optimizers, and compare."""
+        stacked, held = ([one.detach().clone() for one in some] for some in (parameters, buffers))
+        self._launch(stacked, gradients, held, rates)
+        for member in self._members:
+            hyperparameters, trained = member.spec.hyperparameters, member.eager.trained
+            optimizers.update(member.optimizer, trained, hyperparameters, member.steps_done + 1)
+        pairs = list(zip((*stacked, *held), (*parameters, *buffers), strict=True))
+        self._checked = True
+        if self._exact:
+            self._possible = all(torch.equal(one, own) for one, own in pairs)
+        else:
+            self._possible = all(torch.allclose(one, own, _LARGEST_ERROR, _LARGEST_ERROR) for one, own in pairs)
+
+
+def _rate(member: SubModel) -> float:
+    """Learning rate of the next step."""
+    rate = float(member.optimizer.param_groups[0]["lr"])
+    share = optimizers.share_of_rate(member.spec.hyperparameters, member.steps_done + 1)
+    return rate if share == 1.0 else rate * share
+
+
+MOST_STREAMS = 16
+"""Each stream keeps a set of activations and a workspace of cuBLAS in the memory of the recording."""
+
+
+class Branches:
+    """Forward and backward of several sub-models with one training set."""
+
+    def __init__(self, learners: Sequence[EagerLearner], device: torch.device):
+        """Take the learner of each sub-model."""
+        self._learners, self._device = list(learners), device
+        self.module: nn.Module = nn.ModuleList([learner.module for learner in learners])
+        self.trained = [parameter for learner in learners for parameter in learner.trained]
+        self._streams: list[torch.cuda.Stream] = []
+
+    def __call__(self, batches: Sequence[Tensor]) -> Learned:
+        """Learn from one batch that holds those of all sub-models, equally long, one after another.
+
+        Returns losses and correct predictions as tensors with one entry for each.
+        """
+        [together] = batches
+        work = list(zip(self._learners, together.chunk(len(self._learners)), strict=True))
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            learned = self._on_streams(work)
+        else:
+            learned = [learner([batch]) for learner, batch in work]
+        rights = [one.correct for one in learned if one.correct is not None]
+        return Learned(torch.stack([one.loss for one in learned]), torch.stack(rights) if rights else None)
+
+    def data(self) -> DataSource:
+        """Return the training set on the device."""
+        return self._learners[0].data()
+
+    def drop_gradients(self) -> None:
+        """Leave no gradients."""
+        for learner in self._learners:
+            learner.drop_gradients()
+
+    def _on_streams(self, work: Sequence[tuple[EagerLearner, Tensor]]) -> list[Learned]:
+        """Fork from the current stream, and join it again.
+
+        Memory that one stream has freed is not used by another one within a recording.
+        """
+        here = torch.cuda.current_stream(self._device)
+        while len(self._streams) < min(MOST_STREAMS, len(work)):
+            self._streams.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+        for stream in self._streams:
+            stream.wait_stream(here)
+        learned = []
+        for place, (learner, batch) in enumerate(work):
+            with torch.cuda.stream(self._streams[place % len(self._streams)]):
+                learned.append(learner([batch]))
+        for stream in self._streams:
+            here.wait_stream(stream)
+        return learned
+
 
 LARGEST_ERROR = 1e-5
 """Relative difference of a member's gradients from those of its own step with which a gang is accepted."""
@@ -335,3 +486,86 @@ def _attempt(work: Callable[[Argument], Result], argument: Argument) -> Result |
         return work(argument)
     except Exception as error:  # of one member alone
         return error
+
+
+MOST_MEMBERS = 64
+FREE_SHARE = 0.5
+"""Share of the free memory of the device that the steps of a gang may need together."""
+
+
+class Gangs:
+    """Finds equal sub-models of one owner and one priority, and keeps what is known about stepping together."""
+
+    def __init__(
+        self, device: torch.device, *, fast: bool, now_s: Callable[[], float], memory: Callable[[], MemoryRoom]
+    ):
+        """With `fast` operators are fused; without, there are gangs on CUDA only. `memory` is the room of the run."""
+        self._device, self._fast, self._now_s, self._memory = device, fast, now_s, memory
+        self._gang: Gang | None = None
+        """The gang that stepped last."""
+        self._told = False
+        self._single: set[str] = set()
+        """Sub-models that step by themselves for good."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether there can be any."""
+        return self._fast or self._device.type == "cuda"
+
+    def mates(self, first: Job, others: Iterable[Job], working_bytes: Callable[[Job], int | None]) -> list[Job]:
+        """Those of `others` that may step together with the first one, as far as memory allows, in their order."""
+        if first.name in self._single or first.submodel.draws or first.standing.deadline_s is not None:
+            return []  # of those that draw, no two may be inside their worlds at once
+        alike = [job for job in others if job.name not in self._single and _kind(job) == _kind(first)]
+        found: list[Job] = []
+        free_bytes = budget_of(str(self._device)).free_bytes if alike else None
+        left_bytes, spare_bytes = int(FREE_SHARE * (free_bytes or 0)), self._memory().spare_bytes
+        left_bytes = left_bytes if spare_bytes is None else min(left_bytes, spare_bytes)
+        left_bytes -= working_bytes(first) or 0
+        for job in alike[: MOST_MEMBERS - 1]:
+            size_bytes = working_bytes(job)
+            if size_bytes is None or size_bytes > left_bytes:
+                break
+            left_bytes -= size_bytes
+            found.append(job)
+        return found
+
+    def of(self, submodels: Sequence[SubModel]) -> Gang | str:
+        """The gang of these sub-models, each inside its `world`; the reason, as a sentence, if they cannot be one."""
+        names = {submodel.name for submodel in submodels}
+        gang = self._gang
+        if gang is not None and gang.dissolved is None and names <= set(gang.names):
+            for name in set(gang.names) - names:
+                gang.drop(name)
+            return gang
+        if gang is not None:
+            gang.dissolve("Others step together.")
+        try:
+            found = Gang.of(submodels, fast=self._fast, now_s=self._now_s)
+        except Exception as error:  # of one network, whose own step will tell
+            found = f"Their steps cannot be compared: {error}"
+        self._gang, self._told = (found, False) if isinstance(found, Gang) else (None, False)
+        if self._gang is None:
+            self._single |= names
+        return found
+
+    def forget(self, name: str) -> None:
+        """Let go of a sub-model that ends or leaves the device."""
+        if self._gang is not None and name in self._gang.names:
+            self._gang.drop(name)
+            self._gang = self._gang if self._gang.dissolved is None else None
+
+    def news(self, gang: Gang) -> Iterator[Ganged]:
+        """What is new about a gang, for each member: that it pays, or that it is dissolved."""
+        names, others = gang.names, len(gang.names) - 1
+        if gang.dissolved is not None and others:
+            self._single |= set(names)
+            yield from (Ganged(name, others, parted=gang.dissolved) for name in names)
+        elif gang.gain is not None and not self._told:
+            self._told = True
+            yield from (Ganged(name, others, gang.gain) for name in names)
+
+
+def _kind(job: Job) -> tuple[object, ...]:
+    submodel = job.submodel
+    return job.standing.owner, job.priority, submodel.parameters, submodel.draws, *common(submodel)

@@ -24,9 +24,8 @@ from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques.placement.costs import MachineRates, costs
 from unifiednn_core.techniques.placement.execute import PlacedNetwork
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.liveness import peaks_bytes
 from unifiednn_core.techniques.placement.place import PlacedOps, place
-from unifiednn_core.techniques.placement.simulate import Tasks
+from unifiednn_core.techniques.placement.simulate import Tasks, peaks_bytes
 from unifiednn_core.techniques.virtual_nodes import lengths
 
 FEW = 2

@@ -7,7 +7,7 @@ import pynvml
 from unifiednn_core.base.paths import cpu_devices
 from unifiednn_core.machine.devices import best_match, devices_known
 from unifiednn_core.machine.gpu import gpu_handle
-from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.host import host_memory
 from unifiednn_core.spec.devices import SERVER, host_of, type_named
 
 

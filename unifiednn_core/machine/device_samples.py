@@ -10,7 +10,7 @@ import pynvml
 
 from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.gpu import GpuSampler
-from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.host import host_memory
 from unifiednn_core.machine.processes import MOST_PROCESSES, OtherProcess, ProcessSampler, described, is_ours
 from unifiednn_core.spec.devices import CPU, Device
 

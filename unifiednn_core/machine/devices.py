@@ -14,7 +14,7 @@ import pynvml
 from unifiednn_core.base.paths import cpu_devices, offered_devices
 from unifiednn_core.machine.cores import cores, default_threads, divided, own_cores
 from unifiednn_core.machine.gpu import gpu_count, gpu_handle
-from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.host import host_memory
 from unifiednn_core.spec.devices import CPU, CUDA
 from unifiednn_core.spec.devices import Device as Device
 from unifiednn_core.spec.devices import matching as matching

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
-from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, View, decide_or_fall_back
+from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, Shares, View, decide_or_fall_back
 from unifiednn_core.scheduling.company import LEAST_GAIN, MOST_DELAY
-from unifiednn_core.scheduling.shares import Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.machine import allocator, peers
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.machine.gpu import gpu_count, gpu_handle
-from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.host import host_memory
 from unifiednn_core.runtime import confinement
 
 ALL_USERS = "--all-local-users"

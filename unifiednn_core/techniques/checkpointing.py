@@ -3,20 +3,256 @@
 The idea of Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016).
 """
 
+import operator
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from math import isqrt
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, fx, nn
 
 from unifiednn_core.base.errors import NotApplicable
-from unifiednn_core.formats.draws import is_of_file
-from unifiednn_core.techniques.graph_segments import Piece, pieces_of
+from unifiednn_core.formats.draws import graphs_of, is_of_file
+from unifiednn_core.formats.guard import GraphGuard
+from unifiednn_core.formats.subgraph import GraphPart, changed_by, given_to, graph_parts, nodes_in, schema_of
 from unifiednn_core.techniques.recompute import Keep, recomputed
-from unifiednn_core.techniques.segments import Segmented, forward_of, segmented
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Layers of a Sequential, one after the other, or a single block."""
+
+    owner: nn.Module
+    layers: tuple[nn.Module, ...]
+    """Empty for a block."""
+
+    @property
+    def units(self) -> int:
+        """Of how many pieces segments can be made."""
+        return len(self.layers) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Segmented:
+    """A run with its layers in groups; those of a block are none."""
+
+    owner: nn.Module
+    groups: tuple[tuple[nn.Module, ...], ...]
+
+
+def segmented(network: nn.Module, segments: int | None) -> list[Segmented]:
+    """Cut a network into about so many segments; by default each block is one, and single layers are grouped.
+
+    Of n layers in a Sequential the root of n is best: as much is between segments as inside of one. A block outside of
+    a Sequential is always one. Empty if there is neither a Sequential of two layers or more nor a class of blocks.
+    """
+    runs = list(_runs(network, Counter(type(one) for one in network.modules())))
+    total = sum(run.units for run in runs)
+    if total < 2:
+        return []
+
+    def count(run: Run) -> int:
+        if segments is not None:
+            return max(1, round(segments * run.units / total))
+        blocks = sum(1 for layer in run.layers if next(layer.children(), None) is not None)
+        return run.units if 2 * blocks > run.units else max(2, isqrt(run.units))
+
+    return [Segmented(run.owner, _groups(run.layers, count(run))) for run in runs]
+
+
+def _runs(module: nn.Module, counts: Counter[type[nn.Module]]) -> Iterator[Run]:
+    for child in _parts(module) if not _is_plain(module) else [module]:
+        if _is_plain(child):
+            layers = tuple(_flat(child))
+            if len(layers) > 1:
+                yield Run(child, layers)
+        elif counts[type(child)] > 1 and sum(1 for _ in child.children()) > 1 and not isinstance(child, _LISTS):
+            yield Run(child, ())
+        else:
+            yield from _runs(child, counts)
+
+
+_LISTS = (nn.ModuleList, nn.ModuleDict)
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    return list(module.children())
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether it calls its children one after the other, and nothing else happens."""
+    is_sequential = type(module).forward is nn.Sequential.forward and isinstance(module, nn.Sequential)
+    return is_sequential and "forward" not in module.__dict__ and not any(getattr(module, name) for name in _HOOKS)
+
+
+def _flat(run: nn.Module) -> Iterator[nn.Module]:
+    for layer in run.children():
+        if _is_plain(layer):
+            yield from _flat(layer)
+        else:
+            yield layer
+
+
+def _groups(layers: Sequence[nn.Module], count: int) -> tuple[tuple[nn.Module, ...], ...]:
+    """Cut layers into groups of similar length; none begins with a layer that writes into its input."""
+    cuts = even_cuts([place for place in range(1, len(layers)) if not _writes(layers[place])], len(layers), count)
+    ends = [*cuts, len(layers)]
+    return tuple(tuple(layers[begin:end]) for begin, end in zip([0, *cuts], ends, strict=True)) if layers else ()
+
+
+def even_cuts(allowed: Sequence[int], length: int, count: int) -> list[int]:
+    """Choose cuts for `count` segments of a chain of this length, each the allowed one next to an even cut."""
+    if not allowed:
+        return []
+    wanted = (length * place / count for place in range(1, count))
+    return sorted({min(allowed, key=lambda cut: abs(cut - ideal)) for ideal in wanted})
+
+
+def _writes(layer: nn.Module) -> bool:
+    """Whether a layer says that it works in place."""
+    return bool(getattr(layer, "inplace", False))
+
+
+Wrapped = Callable[[Callable[..., Any], Sequence[nn.Module]], Callable[..., Any]]
+"""Makes of the forward of layers one that computes it again in backward."""
+
+
+def forward_of(one: Segmented, wrapped: Wrapped, *, last: bool) -> Callable[..., Any]:
+    """Make the forward of a run; with `last` its last group stays as it is: backward would need it at once."""
+    if not one.groups:
+        return wrapped(one.owner.forward, [one.owner])
+    chains = [_chain(group) for group in one.groups]
+    steps = [wrapped(chain, group) for chain, group in zip(chains, one.groups, strict=True)]
+    if last:
+        steps[-1] = chains[-1]
+
+    def forward(inputs: Any) -> Any:
+        for step in steps:
+            inputs = step(inputs)
+        return inputs
+
+    return forward
+
+
+def _chain(layers: Sequence[nn.Module]) -> Callable[[Any], Any]:
+    def chain(inputs: Any) -> Any:
+        for layer in layers:
+            inputs = layer(inputs)
+        return inputs
+
+    return chain
+
+
+# Operators that may return their input itself although their schema does not say so.
+_SAME = frozenset(
+    {
+        "dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "type_as",
+        "broadcast_tensors",
+        "meshgrid",
+        "sum_to_size",
+        "einsum",
+        "pad",
+    }
+)
+_Kind = Literal["tensor", "several", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One segment with its guard."""
+
+    part: GraphPart
+    guard: GraphGuard
+    buffers: tuple[str, ...]
+
+    def buffers_of(self, network: fx.GraphModule) -> list[Tensor]:
+        """Its buffers where they are now."""
+        return [network.get_buffer(name) for name in self.buffers]
+
+
+def pieces_of(network: fx.GraphModule, segments: int | None) -> list[Piece]:
+    """Cut the training graph into about so many pieces, by default the root of its operators; one if it has no cut."""
+    graph = graphs_of(network)[0].graph
+    nodes = [node for node in graph.nodes if node.op == "call_function"]
+    operators = sum(_kind(node) != "value" and node.target is not operator.getitem for node in nodes)
+    cuts = even_cuts(_allowed(graph, nodes), len(nodes), segments or max(2, isqrt(operators)))
+    return [_piece(network, part) for part in graph_parts(network, graph, cuts, "ExportedSegment")]
+
+
+def _piece(network: fx.GraphModule, part: GraphPart) -> Piece:
+    buffers = tuple(name for name, _ in part.module.named_buffers(remove_duplicate=False))
+    for tensors in ("_parameters", "_buffers", "_modules"):  # one module with many graphs
+        part.module.__dict__[tensors] = network.__dict__[tensors]
+    return Piece(part, GraphGuard(part.module), buffers)
+
+
+def _allowed(graph: fx.Graph, nodes: Sequence[fx.Node]) -> list[int]:
+    """Places between the nodes at which the graph can be cut."""
+    place_of = {node: place for place, node in enumerate(nodes)}
+    places = {node: place_of.get(node, -1) for node in graph.nodes if node.op in ("placeholder", "call_function")}
+    last_use = {node: max((place_of[user] for user in node.users if user in place_of), default=-1) for node in places}
+    last_write = _last_writes(nodes)
+    found = []
+    for cut in range(1, len(nodes)):
+        crossing = [node for node, place in places.items() if place < cut <= last_use[node]]
+        leading = [node for node in crossing if node.op != "placeholder" and _kind(node) != "value"]
+        written = any(last_write.get(node, -1) >= cut for node in crossing)
+        if len(leading) == 1 and _kind(leading[0]) == "tensor" and not written:
+            found.append(cut)
+    return found
+
+
+def _last_writes(nodes: Sequence[fx.Node]) -> dict[fx.Node, int]:
+    """Place of the last node that writes into the memory of each value, if there is one."""
+    root: dict[fx.Node, fx.Node] = {}
+
+    def root_of(node: fx.Node) -> fx.Node:
+        while (above := root.get(node, node)) is not node:
+            node = above
+        return node
+
+    writes: list[tuple[fx.Node, int]] = []
+    for place, node in enumerate(nodes):
+        schema = schema_of(node)
+        if schema is None:
+            shared = node.all_input_nodes if node.target is operator.getitem else []
+        else:
+            given, name = given_to(node), str(schema.name).removeprefix("aten::").rstrip("_")
+            aliased = [one.name for one in schema.arguments if one.alias_info is not None or name in _SAME]
+            shared = [value for one in aliased for value in nodes_in(given.get(one))]
+        writes += [(value, place) for value in changed_by(node)]
+        for one in shared:
+            root[root_of(node)] = root_of(one)
+    last = dict[fx.Node, int]()
+    for node, place in writes:
+        last[root_of(node)] = max(place, last.get(root_of(node), -1))
+    known = {*nodes, *(one for node in nodes for one in node.all_input_nodes)}
+    return {node: last[root_of(node)] for node in known if root_of(node) in last}
+
+
+def _kind(node: fx.Node) -> _Kind:
+    """What a node returns."""
+    if node.op == "placeholder":
+        return "tensor"
+    schema = schema_of(node)
+    if schema is None:
+        is_part = node.target is operator.getitem and isinstance(node.args[0], fx.Node)
+        return "tensor" if is_part and _kind(node.args[0]) == "several" else "value"  # type: ignore[arg-type]
+    returns = [str(one.type) for one in schema.returns]
+    if returns == ["Tensor"]:
+        return "tensor"
+    return "several" if any("Tensor" in one for one in returns) else "value"
 
 
 class Segmenting:

@@ -15,8 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unifiednn_core.techniques.bits import places_of
-from unifiednn_core.techniques.compression import INTEGERS, LEAST_ELEMENTS, MOST_SHARE, Places, pack_need, sampled
+from unifiednn_core.techniques.compression import (
+    INTEGERS,
+    LEAST_ELEMENTS,
+    MOST_SHARE,
+    Places,
+    pack_need,
+    places_of,
+    sampled,
+)
 from unifiednn_core.techniques.needs import INPUTS, BackwardNeed
 from unifiednn_core.techniques.saved import Packed
 

@@ -10,15 +10,161 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from unifiednn_core.techniques.host_memory import HostMemory, Parcel, beside
 from unifiednn_core.techniques.live_bytes import LiveBytes
-from unifiednn_core.techniques.residency import Absence, ResidencyPlan, planned
 from unifiednn_core.techniques.saved import KeptMemory, Packed
+
+
+class Parcel(Protocol):
+    """One tensor on the host."""
+
+    def sent(self) -> None:
+        """Make the current stream wait for the copy to the host, after which the memory of the device is free."""
+
+    def fetch(self) -> Tensor:
+        """Begin to copy it back; returns where it will be on the device, [elements]."""
+
+    def wait(self) -> None:
+        """Make the current stream wait for the copy back to the device."""
+
+
+class HostMemory(Protocol):
+    """Takes tensors for one part of a batch."""
+
+    def send(self, flat: Tensor) -> Parcel:
+        """Begin to copy memory, [elements], to the host. It has to live until `Parcel.sent`."""
+
+    def close(self) -> None:
+        """Make the current stream wait for all copies, prefetched ones included."""
+
+
+def beside(device: torch.device) -> HostMemory:
+    """The memory beside a device."""
+    return PinnedMemory(device) if device.type == "cuda" else LogicalMemory()
+
+
+class LogicalMemory:
+    """Copies in memory that torch knows nothing of."""
+
+    def send(self, flat: Tensor) -> Parcel:
+        """Copy at once."""
+        return _Copy(flat)
+
+    def close(self) -> None:
+        """All copies are done."""
+
+
+class _Copy:
+    def __init__(self, flat: Tensor):
+        self._content: Any = flat.view(torch.uint8).numpy().copy()
+        self._dtype = flat.dtype
+
+    def sent(self) -> None:
+        """It is done."""
+
+    def fetch(self) -> Tensor:
+        there = torch.empty(len(self._content), dtype=torch.uint8)
+        there.numpy()[:] = self._content
+        return there.view(self._dtype)
+
+    def wait(self) -> None:
+        """It is there."""
+
+
+class PinnedMemory:
+    """Copies beside a GPU, in a stream of their own.
+
+    Memory of the GPU belongs to the stream that computes, which waits for a copy before it uses that memory for
+    something else. So it is free in the order of that stream, however far ahead the CPU is.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def send(self, flat: Tensor) -> Parcel:
+        """Begin to copy."""
+        host = torch.empty(flat.numel(), dtype=flat.dtype, pin_memory=True)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            host.copy_(flat, non_blocking=True)
+            return _Pinned(host, self._device, self._stream, self._stream.record_event())
+
+    def close(self) -> None:
+        """Make the current stream wait for all copies, prefetched ones included."""
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+
+class _Pinned:
+    def __init__(self, host: Tensor, device: torch.device, stream: torch.cuda.Stream, done: torch.cuda.Event):
+        self._host, self._device, self._stream, self._done = host, device, stream, done
+
+    def sent(self) -> None:
+        """Make the current stream wait for the copy to the host."""
+        torch.cuda.current_stream(self._device).wait_event(self._done)
+
+    def fetch(self) -> Tensor:
+        """Copy in the other stream, into memory that belongs to the one that computes."""
+        there = torch.empty_like(self._host, device=self._device, pin_memory=False)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            there.copy_(self._host, non_blocking=True)
+            self._done = self._stream.record_event()
+        return there
+
+    def wait(self) -> None:
+        """Make the current stream wait for the copy back."""
+        torch.cuda.current_stream(self._device).wait_event(self._done)
+
+
+@dataclass(slots=True)
+class Absence:
+    """A saved tensor that was on the host for a while."""
+
+    size_bytes: int
+    left: int | None = None
+    """Moment from which its memory on the device was free; None if somebody else needed it until it came back."""
+    back: int | None = None
+    """Moment from which it was on the device again; None if nobody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyPlan:
+    """What stays, by the order of saving."""
+
+    stays: frozenset[int]
+    sizes_bytes: tuple[int, ...] | None
+    """Of all saved tensors: with larger ones the plan does not hold. None without a budget."""
+
+    def holds(self, place: int, size_bytes: int) -> bool:
+        """Whether it was made for such a tensor."""
+        return self.sizes_bytes is None or (place < len(self.sizes_bytes) and size_bytes <= self.sizes_bytes[place])
+
+
+def planned(absences: Sequence[Absence], alive_bytes: Sequence[int], most_bytes: int | None) -> ResidencyPlan:
+    """Keep as many tensors as fit, the last saved first: backward needs it first.
+
+    `alive_bytes` is what was alive at each moment while all were away. A tensor whose memory stayed on the device
+    anyway always stays. Without a limit no other does.
+    """
+    stays = {place for place, one in enumerate(absences) if one.left is None}
+    if most_bytes is None:
+        return ResidencyPlan(frozenset(stays), None)
+    alive = list(alive_bytes)
+    for place, one in reversed(list(enumerate(absences))):
+        if one.left is None:
+            continue
+        there = range(one.left, len(alive) if one.back is None else one.back)
+        if all(alive[moment] + one.size_bytes <= most_bytes for moment in there):
+            stays.add(place)
+            for moment in there:
+                alive[moment] += one.size_bytes
+    return ResidencyPlan(frozenset(stays), tuple(one.size_bytes for one in absences))
+
 
 BLOCK_BYTES = {"cpu": 64, "cuda": 512}
 """In which torch's allocators hand out memory."""

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.unit.data import data_files as made
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.data import fitting, jsonl, plain_text, tables
+from unifiednn_core.data import fitting, jsonl, tables
 from unifiednn_core.data.conversion import convert, settled
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.data.values import ImportOptions
@@ -295,7 +295,7 @@ def test_words_are_counted_over_blocks_as_over_the_whole(tmp_path: Path, monkeyp
     assert whole.notes.plan is not None
     [column] = whole.notes.plan.used()
     assert column.kind == "text" and column.words == tuple(sorted(counts, key=lambda one: (-counts[one], one))[:4])
-    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 37)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 37)
     assert torch.equal(converted(path, TableImportOptions(length=7, vocabulary=4)).first, whole.first)
 
 

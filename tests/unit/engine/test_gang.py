@@ -14,11 +14,10 @@ from tests.unit.engine.recorders import FakeRecorder
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine import batched, fused
 from unifiednn_core.engine.events import Stepped
-from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.gang import Gang, StackedSgd
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.stacked_update import StackedSgd
 from unifiednn_core.engine.step_program import state_of
 from unifiednn_core.engine.submodel import SubModel
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.machine.nvml import Nvml
 from unifiednn_core.base.paths import DEVICES_SETTING
-from unifiednn_core.machine import devices, host_memory
+from unifiednn_core.machine import devices, host
 from unifiednn_core.machine.budget import UNKNOWN, Budget, budget_of, device_type, slot
 from unifiednn_core.machine.gpu import gpu_count
 
@@ -30,9 +30,9 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (own / "memory.stat").write_text(f"anon 17\ninactive_file {GIB // 2}\nactive_file 3\n")
     (own.parent / "memory.max").write_text("max\n")
     (own.parent / "memory.current").write_text(f"{9 * GIB}\n")
-    monkeypatch.setattr(host_memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(host, "_CGROUPS", tmp_path)
     (tmp_path / "groups").write_text("3:cpu:/x\n0::/outer/own\n")
-    monkeypatch.setattr(host_memory, "_OWN_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(host, "_OWN_GROUPS", tmp_path / "groups")
     machine = SimpleNamespace(total=64 * GIB, available=60 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
     return own

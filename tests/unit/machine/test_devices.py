@@ -16,7 +16,7 @@ from unifiednn_core.machine import cores, devices
 from unifiednn_core.machine.cores import default_threads, divided, lanes_of, own_cores
 from unifiednn_core.machine.devices import best_match, devices_of_host, threads_of
 from unifiednn_core.machine.gpu import gpu_count
-from unifiednn_core.machine.host_memory import host_memory
+from unifiednn_core.machine.host import host_memory
 from unifiednn_core.spec.devices import Device
 
 

@@ -13,8 +13,8 @@ from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.datasets import Dataset, targets_in_blocks
 from unifiednn_core.engine import optimizers
 from unifiednn_core.engine.binding import training_step
+from unifiednn_core.engine.learning import Scorer
 from unifiednn_core.engine.resident_data import ResidentData
-from unifiednn_core.engine.scorer import Scorer
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.hyper_findings import hyper_findings
 from unifiednn_core.preflight.trial import Trial

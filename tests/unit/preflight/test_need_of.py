@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.unit.preflight.estimate_kit import MIB, hybrids
 from unifiednn_core.preflight.estimate import Part, need_of, predict
+from unifiednn_core.scheduling.placement import hybrid_bytes
 from unifiednn_core.scheduling.registry import POLICIES, policy_named
-from unifiednn_core.scheduling.sites import hybrid_bytes
 
 CONTEXT = 100 * MIB
 DEVICES = st.sampled_from([("cpu", "glibc"), ("cpu", "mimalloc"), ("cuda", "glibc")])

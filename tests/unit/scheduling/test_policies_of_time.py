@@ -11,13 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.scheduling.policy_kit import expect, job
-from unifiednn_core.scheduling.base import PROBE, TO_COMPLETION, Decision, Policy, Quantum, View
+from unifiednn_core.scheduling.base import PROBE, TO_COMPLETION, Decision, Policy, Quantum, Shares, View
 from unifiednn_core.scheduling.deadline import EarliestDeadlineFirst
 from unifiednn_core.scheduling.fair import FairShares
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
 from unifiednn_core.scheduling.finish_time import FinishTime, rho
 from unifiednn_core.scheduling.las import LeastAttainedService
-from unifiednn_core.scheduling.shares import Shares
 from unifiednn_core.scheduling.simulator import SimulatedJob, SimulatedTurn, simulate
 from unifiednn_core.scheduling.srtf import AGAIN, ShortestRemainingTime
 

@@ -11,8 +11,7 @@ from unifiednn_core.base.errors import NotApplicable
 from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.spec.techniques import Checkpointing, Compression
 from unifiednn_core.techniques.build import NONE, built
-from unifiednn_core.techniques.checkpointing import Segmenting
-from unifiednn_core.techniques.segments import segmented
+from unifiednn_core.techniques.checkpointing import Segmenting, segmented
 from unifiednn_core.testing.techniques import Example, check_technique, take_step
 
 

@@ -10,9 +10,8 @@ from torch import nn
 
 from tests.unit.techniques.networks import EXAMPLES, GRAPHS, convolutions, example
 from unifiednn_core.spec.techniques import Compression
-from unifiednn_core.techniques.bits import pack_bits, unpack_bits
 from unifiednn_core.techniques.build import NONE, built
-from unifiednn_core.techniques.compression import Packing, Places, Two, _Cast
+from unifiednn_core.techniques.compression import Packing, Places, Two, _Cast, pack_bits, unpack_bits
 from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.saved import SavedTensors
 from unifiednn_core.testing.techniques import check_technique, take_step

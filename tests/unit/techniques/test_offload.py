@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from tests.unit.techniques.networks import EXAMPLES, Residual, attention, convolutions, example, of_file
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.spec.techniques import Checkpointing, Compression, DropIT, Offload
-from unifiednn_core.techniques import host_memory
+from unifiednn_core.techniques import offload
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.live_bytes import LiveBytes
-from unifiednn_core.techniques.residency import Absence, planned
+from unifiednn_core.techniques.offload import Absence, planned
 from unifiednn_core.testing.techniques import Taken, check_technique, take_step
 
 MIB = 1024**2
@@ -205,12 +205,12 @@ class FakeStream:
 
 def test_on_a_gpu_streams_wait_before_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who computes waits for the copy to the host before it gives memory up, and for the copy back before its use."""
-    made, torch_of_room = Timeline(), host_memory.torch
+    made, torch_of_room = Timeline(), offload.torch
     cuda = SimpleNamespace(
         Stream=lambda device: FakeStream(made), current_stream=lambda device: made.now, stream=made.stream
     )
     monkeypatch.setattr(
-        host_memory,
+        offload,
         "torch",
         SimpleNamespace(
             cuda=cuda,
@@ -218,7 +218,7 @@ def test_on_a_gpu_streams_wait_before_memory_is_used_again(monkeypatch: pytest.M
             empty_like=lambda one, device, pin_memory: torch_of_room.empty_like(one),
         ),
     )
-    host, flat = host_memory.PinnedMemory(torch.device("cuda", 0)), torch.arange(5.0)
+    host, flat = offload.PinnedMemory(torch.device("cuda", 0)), torch.arange(5.0)
     parcel = host.send(flat)
     assert made.log == [("copies", "waits for", "compute"), ("copies", "records", "event 0")]
     parcel.sent()

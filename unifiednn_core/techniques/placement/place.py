@@ -3,15 +3,231 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.base.units import memory_text
-from unifiednn_core.techniques.placement.fit import fitted
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.mapping import mapped, together
 from unifiednn_core.techniques.placement.refine import EFFORT, FEW_UNITS, Assignment, Score, Search, refined
 from unifiednn_core.techniques.placement.simulate import Tasks
-from unifiednn_core.techniques.placement.slicing import slices
 from unifiednn_core.techniques.placement.stages import consecutive
+
+ROUNDS = 24
+_PATIENCE = 5
+_MORE = 1.05
+"""Some more than what is missing leaves, because what a move frees is an estimate."""
+_Table = NDArray[np.float64]
+
+
+def fitted(search: Search, start: Assignment) -> Assignment:
+    """Move units until no device is above its limit, or moves do not help any more; returns the best that was found."""
+    placed = best = start
+    if not search.score(start).excess_bytes:
+        return start
+    resident_bytes, work_s = _of_units(search)
+    worse = 0
+    for _ in range(ROUNDS):
+        if not search.score(placed).excess_bytes or worse >= _PATIENCE:
+            break
+        placed = _relieved(search, placed, resident_bytes, work_s)
+        worse = 0 if search.score(placed) < search.score(best) else worse + 1
+        best = min(best, placed, key=search.score)
+    return best
+
+
+def _of_units(search: Search) -> tuple[_Table, _Table]:
+    """Bytes that leave a device with each unit, which are weights, what it keeps and its results; and its seconds."""
+    graph, tasks = search.graph, search.tasks
+    resident_bytes = _summed(graph.unit_of, tasks.output_bytes + tasks.saved_bytes * graph.training, len(graph.units))
+    for number, size_bytes in tasks.weights:
+        resident_bytes[graph.unit_of[number]] += size_bytes
+    return resident_bytes, _summed(graph.unit_of, [*map(graph.op_s, range(tasks.count))], len(graph.units))
+
+
+def _summed(places: object, values: object, count: int) -> _Table:
+    found: _Table = np.bincount(np.asarray(places), np.asarray(values, float), count).astype(float)
+    return found
+
+
+def _relieved(search: Search, placed: Assignment, resident_bytes: _Table, work_s: _Table) -> Assignment:
+    """Move what frees the missing bytes of each device, the fullest first, at the least loss of seconds by byte."""
+    peaks = search.score(placed).peaks_bytes
+    room = [float("inf") if cap is None else cap - peak for peak, cap in zip(peaks, search.caps, strict=True)]
+    device = np.array(placed)
+    load_s = _summed(device, work_s, search.devices)
+    sent_s, shared_bytes = _ties(search, device)
+    moved = list(placed)
+    for full in sorted(range(search.devices), key=room.__getitem__):
+        freed_bytes = resident_bytes + shared_bytes.sum(axis=1) - 2 * shared_bytes[:, full]
+        others = [other for other in range(search.devices) if other != full and room[other] > 0]
+        units, places = np.nonzero(((device == full) & (freed_bytes > 0))[:, None] & np.ones(len(others), bool))
+        there = np.array(others, int)[places]
+        slower_s = np.maximum(0.0, work_s[units] + load_s[there] - load_s[full])
+        loss_s = sent_s[units, full] - sent_s[units, there] + slower_s
+        order = np.lexsort((there, units, loss_s / freed_bytes[units]))
+        missing, gone = -room[full] * _MORE, set[int]()
+        for unit, other in zip(units[order].tolist(), there[order].tolist(), strict=True):
+            if missing <= 0:
+                break
+            if unit not in gone and room[other] >= resident_bytes[unit]:
+                gone.add(unit)
+                moved[unit], missing = other, missing - freed_bytes[unit]
+                room[other] -= resident_bytes[unit]
+    return tuple(moved)
+
+
+def _ties(search: Search, device: NDArray[np.int64]) -> tuple[_Table, _Table]:
+    """Seconds of sending, and bytes of copies, between each unit and the other units of each device."""
+    tasks, link, unit_of = search.tasks, search.link, np.array(search.graph.unit_of)
+    source, target = unit_of[tasks.source], unit_of[tasks.target]
+    apart = source != target
+    source, target = source[apart], target[apart]
+    size_bytes, gradient_bytes = tasks.size_bytes[apart], tasks.gradient_bytes[apart]
+    sent_s = sum(
+        np.where(one > 0, link.latency_s + one / link.bytes_per_s, 0.0) for one in (size_bytes, gradient_bytes)
+    )
+    of_source, of_target = source * search.devices + device[target], target * search.devices + device[source]
+    shape = len(device), search.devices
+
+    def to_each(values: object) -> _Table:
+        size = shape[0] * shape[1]
+        return (_summed(of_source, values, size) + _summed(of_target, values, size)).reshape(shape)
+
+    return to_each(sent_s), to_each(size_bytes // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Longest ways through the operators, in seconds, with what is sent if all are on devices of their own."""
+
+    before_s: list[float]
+    """From the start to each operator, without it."""
+    after_s: list[float]
+    """From each operator to the end, with it."""
+
+    def weight_s(self, number: int) -> float:
+        """Length of the longest way through an operator."""
+        return self.before_s[number] + self.after_s[number]
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """All operators, each in one slice, and each slice in the order of the program."""
+
+    primary: tuple[tuple[int, ...], ...]
+    """One for each device: the longest way, then the longest one in what is left, and so on."""
+    secondary: tuple[tuple[int, ...], ...]
+    """Ways through what is left after that."""
+    levels: Levels
+
+
+def slices(graph: CostGraph, devices: int, link: Link) -> Slices:
+    """Cut the graph in slices."""
+    taken = [False] * len(graph.ops)
+    whole = levels(graph, link, taken)
+    primary = []
+    for _ in range(devices):
+        now = levels(graph, link, taken)
+        primary.append(_heaviest(graph, now, taken))
+    left = levels(graph, link, taken)
+    order = sorted(range(len(taken)), key=lambda number: (-left.weight_s(number), number))
+    secondary = [_way(graph, left, taken, number) for number in order if not taken[number]]
+    return Slices(tuple(primary), tuple(secondary), whole)
+
+
+def levels(graph: CostGraph, link: Link, without: Sequence[bool]) -> Levels:
+    """Compute the longest ways through all operators but some."""
+    count = len(graph.ops)
+    before_s, after_s = [0.0] * count, [0.0] * count
+    sending_s = {edge: link.seconds(edge.size_bytes) + link.seconds(edge.gradient_bytes) for edge in graph.edges}
+    for number in range(count):
+        if not without[number]:
+            ways = (
+                before_s[edge.source] + graph.op_s(edge.source) + sending_s[edge]
+                for edge in graph.incoming[number]
+                if not without[edge.source]
+            )
+            before_s[number] = max(ways, default=0.0)
+    for number in reversed(range(count)):
+        if not without[number]:
+            ways = (
+                after_s[edge.target] + sending_s[edge] for edge in graph.outgoing[number] if not without[edge.target]
+            )
+            after_s[number] = graph.op_s(number) + max(ways, default=0.0)
+    return Levels(before_s, after_s)
+
+
+def _heaviest(graph: CostGraph, now: Levels, taken: list[bool]) -> tuple[int, ...]:
+    free = [number for number, is_taken in enumerate(taken) if not is_taken]
+    if not free:
+        return ()
+    return _way(graph, now, taken, max(free, key=lambda number: (now.after_s[number], -number)))
+
+
+def _way(graph: CostGraph, now: Levels, taken: list[bool], start: int) -> tuple[int, ...]:
+    """Take the longest way from an operator on."""
+    found, here = list[int](), start
+    while True:
+        taken[here] = True
+        found.append(here)
+        after = [edge.target for edge in graph.outgoing[here] if not taken[edge.target]]
+        if not after:
+            return tuple(found)
+        here = max(after, key=lambda number: (now.after_s[number], -number))
+
+
+WINDOWS = 512
+"""Parts of the critical path in which the work of each device is counted."""
+
+
+def mapped(graph: CostGraph, found: Slices, devices: int, link: Link, *, avoid_sending: float = 1.0) -> tuple[int, ...]:
+    """Return the device of each operator; units are together.
+
+    A slice runs in a window of time, between what it waits for and what waits for it. It joins the device where the
+    work in this window, and what has to be sent to others and from them, take least; what is sent counts
+    `avoid_sending` times.
+    """
+    device_of = np.full(len(graph.ops), -1)
+    levels = found.levels
+    longest_s = max((levels.weight_s(number) for number in range(len(graph.ops))), default=0.0) or 1.0
+    window_of = [min(WINDOWS - 1, int(WINDOWS * start_s / longest_s)) for start_s in levels.before_s]
+    load_s = np.zeros((devices, WINDOWS))
+
+    def put(members: Sequence[int], device: int) -> None:
+        for number in members:
+            device_of[number] = device
+            load_s[device, window_of[number]] += graph.op_s(number)
+
+    for device, members in enumerate(found.primary):
+        put(members, device)
+    for members in found.secondary:
+        cost_s = load_s[:, window_of[members[0]] : window_of[members[-1]] + 1].sum(axis=1)
+        for number in members:
+            for edges, others in ((graph.incoming[number], "source"), (graph.outgoing[number], "target")):
+                for edge in edges:
+                    other = device_of[edge.source if others == "source" else edge.target]
+                    if other >= 0:
+                        sending_s = avoid_sending * (link.seconds(edge.size_bytes) + link.seconds(edge.gradient_bytes))
+                        cost_s += sending_s
+                        cost_s[other] -= sending_s
+        put(members, int(cost_s.argmin()))
+    return together(graph, device_of.tolist(), devices)
+
+
+def together(graph: CostGraph, device_of: Sequence[int], devices: int) -> tuple[int, ...]:
+    """Bring the operators of each unit to the device that has most of its work."""
+    united = list(device_of)
+    for unit in graph.units:
+        if len(unit) > 1:
+            work_s = [0.0] * devices
+            for number in unit:
+                work_s[device_of[number]] += graph.op_s(number) + 1e-12  # so that operators of no time count, too
+            device = max(range(devices), key=lambda one: (work_s[one], -one))
+            for number in unit:
+                united[number] = device
+    return tuple(united)
+
 
 AVOID_SENDING = (1.0, 6.0, 40.0)
 """Copies need memory, too: slices are mapped as if it took so many times as long to send them."""

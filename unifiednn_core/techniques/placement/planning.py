@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.liveness import memory_bytes
 from unifiednn_core.techniques.placement.place import PlacedOps
 from unifiednn_core.techniques.placement.plan import PlacementPlan, PlannedDevice, PlannedTask
-from unifiednn_core.techniques.placement.simulate import Tasks
+from unifiednn_core.techniques.placement.simulate import Tasks, memory_bytes
 
 
 def planned(

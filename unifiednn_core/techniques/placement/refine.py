@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.liveness import peaks_bytes
-from unifiednn_core.techniques.placement.simulate import Tasks, Times
+from unifiednn_core.techniques.placement.simulate import Tasks, Times, peaks_bytes
 
 EFFORT = 1_200_000
 """Simulated tasks after which the search ends; about 20 seconds."""

@@ -5,10 +5,9 @@ import random
 import pytest
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Link, Op, Weight
-from unifiednn_core.techniques.placement.liveness import peaks_bytes
 from unifiednn_core.techniques.placement.place import PlacedOps, place
 from unifiednn_core.techniques.placement.refine import EFFORT
-from unifiednn_core.techniques.placement.simulate import Tasks
+from unifiednn_core.techniques.placement.simulate import Tasks, peaks_bytes
 
 LARGE_OPS, LARGE_DEVICES, LARGE_SHARE = 100_000, 4, 0.28
 """A large graph, and the limit of each device as a share of what one device needs: a fair share is 0.25."""
