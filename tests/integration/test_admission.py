@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import read_dataset
-from unifiednn_core.engine.orders import SetDevices
+from unifiednn_core.engine.orders import Adjust
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.preflight import check as check_room
 from unifiednn_core.preflight import client, forecast
@@ -208,7 +208,7 @@ def test_open_virtual_nodes_are_numbers_once_a_run_waits_and_their_devices_can_c
     idle.runs.set_devices(run_id, "transformer", 3)
     change_submodel(idle, run_id, "transformer", SubModelChanges(devices=4))
     first = idle.store.commands.open(run_id)[0]
-    assert order_of(first, "transformer") == SetDevices("transformer", 3, first.id)
+    assert order_of(first, "transformer") == Adjust("transformer", "devices", 3, first.id)
     idle.store.commands.settle_unclaimed()
     [technique] = idle.store.runs.get(run_id)[0].spec["submodels"][0]["hyperparameters"]["techniques"]
     assert (technique["nodes"], technique["devices"]) == (4, 4)

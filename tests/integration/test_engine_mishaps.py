@@ -14,7 +14,7 @@ from tests.integration.kit import CLASSES, Session, submodel_spec
 from tests.integration.three import NAMES, THREE, alone, at_step
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.events import Answered, Captured, Granted, Refused, Released, Report
-from unifiednn_core.engine.orders import Order, SetPriority
+from unifiednn_core.engine.orders import Adjust, Order
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Decision, Policy, Quantum, View
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
@@ -138,7 +138,7 @@ def _raise(view: View) -> Decision:
 def test_a_defect_of_the_policy_is_a_refusal_and_fails_no_network(
     fault: Callable[[View], Any], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asks_again = at_step("second", 2, SetPriority("third", 1, 1))  # in the middle of a turn
+    asks_again = at_step("second", 2, Adjust("third", "priority", 1, 1))  # in the middle of a turn
     session = Session(THREE, Faulty(fault), asks_again).run()
     assert session.hashes() == alone()
     refused = [report for report in session.reports if isinstance(report, Refused)]
@@ -214,7 +214,7 @@ def test_the_time_of_a_step_has_no_placement_first_step_or_evaluation_in_it(
             return policy.decide(view)
 
     seen: list[tuple[int, float | None]] = []
-    edits = [at_step(name, step, SetPriority(name, 1)) for name in NAMES for step in (1, 2, 4)]
+    edits = [at_step(name, step, Adjust(name, "priority", 1)) for name in NAMES for step in (1, 2, 4)]
     Session(THREE, Watching(), lambda session, report: [edit(session, report) for edit in edits], clock=clock).run()
     assert {rate for steps, rate in seen if steps > 1} <= {None, 1.0}
     assert {rate for steps, rate in seen if steps < 2} == {None}

@@ -9,7 +9,7 @@ from tests.integration.kit import Session, submodel, submodel_spec, vanilla
 from tests.integration.three import NAMES, POLICIES, THREE, alone, at_step, losses_alone
 from unifiednn_core.engine import checkpoint_file
 from unifiednn_core.engine.events import Answered, Captured, Ended, Granted, Released, Report, Stepped
-from unifiednn_core.engine.orders import Join, Order, Reorder, SetEpochs, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import Adjust, Join, Order, Reorder, SetPolicy
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
@@ -57,7 +57,9 @@ def _joined(turns: list[tuple[str, int]]) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("policy", [RoundRobin(), RoundRobin(unit="steps", amount=4), Priority()], ids=str)
 def test_orders_for_others_leave_a_turn_as_it_is(policy: Policy) -> None:
     undisturbed = trace(Session(THREE, policy).run(), without="")
-    edit = at_step("second", 2, SetPriority("third", 1, 1), Order(Event.SAVE, None, 2), Order(Event.SAVE, "first", 3))
+    edit = at_step(
+        "second", 2, Adjust("third", "priority", 1, 1), Order(Event.SAVE, None, 2), Order(Event.SAVE, "first", 3)
+    )
     assert trace(Session(THREE, policy, edit).run(), without="") == undisturbed
 
 
@@ -131,7 +133,7 @@ def test_a_sub_model_is_saved_on_request() -> None:
 
 def test_edits_take_effect_at_the_next_step() -> None:
     def on_report(session: Session, report: Report) -> None:
-        at_step("first", 2, SetPolicy(Priority(), 1), SetEpochs("third", 3, 2))(session, report)
+        at_step("first", 2, SetPolicy(Priority(), 1), Adjust("third", "epochs", 3, 2))(session, report)
 
     session = Session(THREE, FirstComeFirstServed(), on_report).run()
     order = [report.submodel for report in session.reports if isinstance(report, Granted)]
@@ -143,7 +145,9 @@ def test_edits_take_effect_at_the_next_step() -> None:
 
 
 def test_fewer_epochs_than_were_begun_are_declined() -> None:
-    edit = at_step("first", 7, SetEpochs("first", 1, 1), SetEpochs("second", 1, 2), SetEpochs("gone", 1, 3))
+    edit = at_step(
+        "first", 7, Adjust("first", "epochs", 1, 1), Adjust("second", "epochs", 1, 2), Adjust("gone", "epochs", 1, 3)
+    )
     session = Session(THREE, FirstComeFirstServed(), edit).run()
     answers = {report.id: report.declined for report in session.reports if isinstance(report, Answered)}
     assert answers == {1: "first is in epoch 2 already", 2: None, 3: "gone has ended"}

@@ -16,7 +16,7 @@ from tests.integration.vanilla_loop import Trained
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.events import Answered, Ended, Report, Stepped
-from unifiednn_core.engine.orders import AnyOrder, Order, Reorder, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Order, Reorder, SetPolicy
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
@@ -102,7 +102,7 @@ def disturbed(draw: st.DrawFn) -> tuple[Networks, Plan]:
             Order(Event.PAUSE),  # all leave, and go on in the next session
             Order(Event.SAVE),
             Order(Event.SAVE, name),
-            SetPriority(name, draw(st.integers(-2, 2))),
+            Adjust(name, "priority", draw(st.integers(-2, 2))),
             Reorder(tuple(draw(st.permutations(list(steps))))),
             SetPolicy(draw(st.sampled_from(EVERY_POLICY))),
         ]

@@ -15,7 +15,7 @@ from tests.integration.kit import NETWORKS, ROOM, Networks, Session, submodel_sp
 from tests.integration.three import POLICIES, THREE, alone, at_step
 from unifiednn_core.engine import engine
 from unifiednn_core.engine.events import Answered, Captured, Granted, Released, Report, Stepped
-from unifiednn_core.engine.orders import AnyOrder, Order, SetPolicy, SetPriority
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Order, SetPolicy
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom, Rates
@@ -92,7 +92,7 @@ def test_the_policy_has_its_way_in_the_first_lane() -> None:
             case Stepped(submodel="second", step=1):
                 in_company.wait(60)
             case Stepped(submodel="third", step=1):
-                session.engine.post(SetPriority("third", -1))  # carried out before its next step
+                session.engine.post(Adjust("third", "priority", -1))  # carried out before its next step
                 in_company.set()
             case Stepped(submodel="third", step=2):
                 on_top.wait(60)
@@ -138,7 +138,7 @@ ORDERS: list[tuple[AnyOrder, ...]] = [
     (Order(Event.SAVE, "third", 1), Order(Event.SAVE, "first", 2)),
     (Order(Event.PAUSE, "third", 1),),
     (Order(Event.PAUSE, "first", 1),),
-    (SetPolicy(RoundRobin(unit="steps", amount=1), 1), SetPriority("first", -3, 2)),
+    (SetPolicy(RoundRobin(unit="steps", amount=1), 1), Adjust("first", "priority", -3, 2)),
 ]
 
 

@@ -14,7 +14,7 @@ from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_store import CheckpointStore
 from unifiednn_core.engine.events import Answered, Captured, DataChanged, Left, Report, Stepped
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.orders import AnyOrder, Join, Order, SetEpochs
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
@@ -225,7 +225,7 @@ def test_two_of_one_name_train_together_under_their_keys(lanes: int, tmp_path: P
 
 
 def test_a_person_reads_the_plain_name() -> None:
-    edits = at_step(KEYS[0], 6, SetEpochs(KEYS[0], 1, 1), SetEpochs("s1/gone", 1, 2))
+    edits = at_step(KEYS[0], 6, Adjust(KEYS[0], "epochs", 1, 1), Adjust("s1/gone", "epochs", 1, 2))
     session = Session([THREE[0]], ROUND, edits, keys=KEYS[:1])
     part, calls = session.hybrid.submodel(KEYS[0]), iter(range(100))
     part.module.register_forward_hook(lambda *args: args[2] * float("nan") if next(calls) == 9 else None)

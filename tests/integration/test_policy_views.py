@@ -11,7 +11,7 @@ from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Report, Stepped
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import Job, Standing
-from unifiednn_core.engine.orders import AnyOrder, Join, SetDeadline
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Join
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.scheduling.base import Decision, Policy, View
 from unifiednn_core.scheduling.fair import FairShares
@@ -109,7 +109,15 @@ def test_a_policy_sees_owners_service_deadlines_and_who_is_at_work() -> None:
 def test_a_deadline_can_be_set_and_removed_while_it_trains() -> None:
     watched = Watched(RoundRobin(unit="steps", amount=2))
     late = Standing(submitted_s=-5.0, deadline_s=60.0)
-    run(watched, [late, BOB], orders=[SetDeadline("net0", None), SetDeadline("net1", 30.0), SetDeadline("gone", 1.0)])
+    run(
+        watched,
+        [late, BOB],
+        orders=[
+            Adjust("net0", "deadline_s", None),
+            Adjust("net1", "deadline_s", 30.0),
+            Adjust("gone", "deadline_s", 1.0),
+        ],
+    )
     shown = [[job.deadline_s for job in view.jobs] for view in watched.views]
     assert shown[0] == [55.0, None]
     assert shown[2] == [None, 30.0]

@@ -40,18 +40,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import RUNNABLE, Job, Turn, reasons
 from unifiednn_core.engine.lanes import Lanes
 from unifiednn_core.engine.meters import CheckpointTimer, TurnMeter, quantum_meter
-from unifiednn_core.engine.orders import (
-    AnyOrder,
-    Join,
-    Order,
-    Reorder,
-    SetDeadline,
-    SetDevices,
-    SetEpochs,
-    SetPolicy,
-    SetPriority,
-    adjust,
-)
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order, Reorder, SetPolicy, adjust
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
@@ -696,7 +685,7 @@ class Engine:
             case Reorder(names=names):
                 self._roster.reorder(names)
                 self._answer(order.id)
-            case SetPriority() | SetEpochs() | SetDeadline() | SetDevices():
+            case Adjust():
                 found = self._roster.jobs.get(order.submodel)
                 self._answer(order.id, found, declined=adjust(found, order))
 

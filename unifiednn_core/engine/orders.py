@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.job import Job, Standing
@@ -25,38 +26,16 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class SetPriority:
-    """Give a sub-model another priority."""
+class Adjust:
+    """Change one figure of a sub-model: its `priority`, `epochs`, `deadline_s` or `devices`.
+
+    One that already has as many epochs ends at once; a deadline counts from its submission, and may be None;
+    `devices` are the logical ones that compute its virtual nodes.
+    """
 
     submodel: str
-    priority: int
-    id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SetEpochs:
-    """Train a sub-model for another number of epochs; it ends at once if it already has as many."""
-
-    submodel: str
-    epochs: int
-    id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SetDeadline:
-    """Give a sub-model a deadline in seconds after its submission, or none."""
-
-    submodel: str
-    deadline_s: float | None
-    id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SetDevices:
-    """Let another number of logical devices compute the virtual nodes of a sub-model."""
-
-    submodel: str
-    devices: int
+    figure: str
+    value: Any
     id: int | None = None
 
 
@@ -88,25 +67,25 @@ class Join:
     """Step of its newest checkpoint."""
 
 
-Adjustment = SetPriority | SetEpochs | SetDeadline | SetDevices
-AnyOrder = Order | Adjustment | Reorder | SetPolicy | Join
+AnyOrder = Order | Adjust | Reorder | SetPolicy | Join
 
 
-def adjust(job: Job | None, order: Adjustment) -> str | None:
+def adjust(job: Job | None, order: Adjust) -> str | None:
     """Change one figure of a sub-model; returns the reason if that is not possible, or no longer."""
-    name = name_of_key(order.submodel)
+    name, value = name_of_key(order.submodel), order.value
     if job is None:
         return f"{name} has ended"
-    if isinstance(order, SetPriority):
-        job.priority = order.priority
-    elif isinstance(order, SetDeadline):
-        job.standing = replace(job.standing, deadline_s=order.deadline_s)
-    elif isinstance(order, SetDevices):
-        if job.submodel.devices is None:
+    match order.figure:
+        case "priority":
+            job.priority = value
+        case "deadline_s":
+            job.standing = replace(job.standing, deadline_s=value)
+        case "devices" if job.submodel.devices is None:
             return f"{name} has no virtual nodes"
-        job.submodel.devices = order.devices
-    elif order.epochs < job.submodel.epochs_begun:
-        return f"{name} is in epoch {job.submodel.epochs_begun} already"
-    else:
-        job.submodel.epochs = order.epochs
+        case "devices":
+            job.submodel.devices = value
+        case "epochs" if value < job.submodel.epochs_begun:
+            return f"{name} is in epoch {job.submodel.epochs_begun} already"
+        case "epochs":
+            job.submodel.epochs = value
     return None

@@ -35,17 +35,7 @@ from unifiednn_core.engine.device import environment, resolve
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Answered
 from unifiednn_core.engine.graph import graph_document
-from unifiednn_core.engine.orders import (
-    AnyOrder,
-    Join,
-    Order,
-    Reorder,
-    SetDeadline,
-    SetDevices,
-    SetEpochs,
-    SetPolicy,
-    SetPriority,
-)
+from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order, Reorder, SetPolicy
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.cores import keep_to, lanes_of
 from unifiednn_core.machine.host import PROCESS_RSS
@@ -503,14 +493,10 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
     """The engine's order for a command that brings no sub-model; `name` is the key of its target."""
     arguments = command.arguments
     match command.verb:
-        case Verb.PRIORITY:
-            return SetPriority(name, arguments["priority"], command.id)
+        case Verb.PRIORITY | Verb.EPOCHS | Verb.DEVICES:
+            return Adjust(name, command.verb, arguments[command.verb], command.id)
         case Verb.DEADLINE:
-            return SetDeadline(name, arguments["deadline_s"], command.id)
-        case Verb.EPOCHS:
-            return SetEpochs(name, arguments["epochs"], command.id)
-        case Verb.DEVICES:
-            return SetDevices(name, arguments["devices"], command.id)
+            return Adjust(name, "deadline_s", arguments["deadline_s"], command.id)
         case Verb.ORDER:
             return Reorder(tuple(arguments["names"]), command.id)
         case Verb.POLICY:

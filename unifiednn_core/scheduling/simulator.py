@@ -152,11 +152,6 @@ class SimulatedHybrid:
             found[turn.job.name] = steps_left * turn.step_s - (now_s - turn.begun_s)
         return found
 
-    @property
-    def at_work(self) -> tuple[tuple[str, float], ...]:
-        """The jobs whose turns last, and since when."""
-        return tuple((name, turn.start_s) for name, turn in self._turns.items())
-
     def _ask_at(self, now_s: float) -> None:
         """Look again at the first step boundary from now on."""
         self._changed = True

@@ -17,7 +17,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.events import Answered, Captured
 from unifiednn_core.engine.learning import EagerLearner
 from unifiednn_core.engine.logical_devices import add_gradients
-from unifiednn_core.engine.orders import SetDevices
+from unifiednn_core.engine.orders import Adjust
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
@@ -210,7 +210,7 @@ def trained(
 ) -> Session:
     """A session in which the sub-model `x` with four nodes trains beside two others; resized at steps 2, 4, ..."""
     spec = submodel_spec("x", techniques=[nodes(4, shares, devices)], optimizer="adam")
-    orders = [at_step("x", 2 * place, SetDevices("x", count, place)) for place, count in enumerate(resize, 1)]
+    orders = [at_step("x", 2 * place, Adjust("x", "devices", count, place)) for place, count in enumerate(resize, 1)]
 
     def on_report(session: Session, report: Any) -> None:
         for order in orders:
@@ -289,12 +289,12 @@ def test_each_sample_is_seen_once_also_across_a_resize(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(EagerLearner, "batch", looking)
     spec = submodel_spec("x", epochs=1, techniques=[nodes(4)])
-    Session([("plain", spec)], TURNS, at_step("x", 2, SetDevices("x", 3, 1))).run()
+    Session([("plain", spec)], TURNS, at_step("x", 2, Adjust("x", "devices", 3, 1))).run()
     assert sorted(seen) == list(range(37))
 
 
 def test_devices_are_for_virtual_nodes() -> None:
-    session = Session([("plain", submodel_spec("x"))], TURNS, at_step("x", 2, SetDevices("x", 3, 1))).run()
+    session = Session([("plain", submodel_spec("x"))], TURNS, at_step("x", 2, Adjust("x", "devices", 3, 1))).run()
     assert [report.declined for report in session.reports if isinstance(report, Answered)] == ["x has no virtual nodes"]
 
 
