@@ -7,9 +7,8 @@ from typing import Any
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.batch import Transform
 from unifiednn_core.data.datasets import INPUTS
-from unifiednn_core.data.transforms.normalize import Normalize
-from unifiednn_core.data.transforms.resize import Resize
-from unifiednn_core.data.transforms.trim import Trim
+from unifiednn_core.data.transforms.images import Normalize, Resize
+from unifiednn_core.data.transforms.tokens import Trim
 from unifiednn_core.data.values import preview_of
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.step import TARGETS, UNSCALED, Scaling, Step

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from unifiednn_core.base.errors import first_line
 from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.data.datasets import Dataset, in_blocks
-from unifiednn_core.data.transforms.random_crop import RandomCrop
-from unifiednn_core.data.transforms.token_masking import IGNORED, TokenMasking
-from unifiednn_core.data.transforms.trim import Trim
+from unifiednn_core.data.transforms.images import RandomCrop
+from unifiednn_core.data.transforms.tokens import IGNORED, TokenMasking, Trim
 from unifiednn_core.engine.step import TARGETS, Step
 from unifiednn_core.preflight.trial import TORCH_ERRORS, Trial
 

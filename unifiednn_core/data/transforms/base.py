@@ -1,7 +1,8 @@
 """What all transforms share: which input they take, and what they refuse. The contract is `data.batch.Transform`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,20 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.batch import Batch, Transform
 from unifiednn_core.data.datasets import dtype_name
 from unifiednn_core.spec.transforms import SHORT_NAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfInput:
+    """A transform of one input. It draws nothing, asks for no values and keeps targets, unless it says otherwise."""
+
+    draws: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = False
+    input: str | None = None
+
+    @property
+    def changes_targets(self) -> bool:
+        """Whether the targets are others afterwards."""
+        return False
 
 
 def chosen(batch: Batch, transform: Transform) -> tuple[str, Tensor]:

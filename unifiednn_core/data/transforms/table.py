@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from unifiednn_core.data.batch import Transform
-from unifiednn_core.data.transforms.color_jitter import ColorJitter
-from unifiednn_core.data.transforms.horizontal_flip import RandomHorizontalFlip
-from unifiednn_core.data.transforms.mixup import MixUp
-from unifiednn_core.data.transforms.normalize import Normalize
-from unifiednn_core.data.transforms.random_crop import RandomCrop
-from unifiednn_core.data.transforms.random_erasing import RandomErasing
-from unifiednn_core.data.transforms.resize import Resize
-from unifiednn_core.data.transforms.token_masking import TokenMasking
-from unifiednn_core.data.transforms.trim import Trim
+from unifiednn_core.data.transforms.images import (
+    ColorJitter,
+    MixUp,
+    Normalize,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    Resize,
+)
+from unifiednn_core.data.transforms.tokens import TokenMasking, Trim
 from unifiednn_core.spec.transforms import TransformSpec
 
 TRANSFORMS: dict[str, Callable[..., Transform]] = {
