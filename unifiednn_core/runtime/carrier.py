@@ -7,7 +7,6 @@ store, deletes blobs that are to go, and the copies of files and runs that are g
 import logging
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +20,7 @@ from unifiednn_core.base.files import is_plain, last_lines
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime import spool
+from unifiednn_core.runtime.background import Background
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.spec.split import waits_for
@@ -37,8 +37,10 @@ _PLACE = re.compile(r"checkpoints/[^/]+/step-\d+\.safetensors|models/[^/.][^/]*"
 _log = logging.getLogger(__name__)
 
 
-class Carrier:
+class Carrier(Background):
     """Serves the workers of a home. One process of a host does so; several do no harm."""
+
+    name = "carrier"
 
     def __init__(self, home: Home, store: Store, clock: Clock, *, host: str = ""):
         """`host` names a host that is not the server's, as an agent calls it."""
@@ -53,26 +55,21 @@ class Carrier:
         """Bytes of each log when it was last told."""
         self._due_s: dict[str, float] = {}
         self._chores: Future[None] | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        super().__init__()
 
     def start(self) -> None:
         """Begin to carry, if several hosts share files; idempotent. Raises `BadInput` if this host cannot."""
-        if not self._depot.is_shared or (self._thread is not None and self._thread.is_alive()):
+        if not self._depot.is_shared or self.alive:
             return
         try:
             self._depot.require_place()
         except BlobsUnreachable as error:  # workers wait
             _log.warning("%s. Files are carried as soon as it can be reached.", error)
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._watch, name="carrier", daemon=True)
-        self._thread.start()
+        super().start()
 
     def stop(self) -> None:
         """Stop; what is asked meanwhile waits for the next carrier of this host."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().stop()
         self._transfers.shutdown(wait=False, cancel_futures=True)
 
     def tick(self) -> None:

@@ -9,7 +9,6 @@ import fcntl
 import logging
 import os
 import secrets
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from unifiednn_core.base.units import GIB
 from unifiednn_core.machine.budget import budget_of, device_type, slot
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import CertifyJob, CertifyReport
+from unifiednn_core.runtime.background import Background
 from unifiednn_core.spec.devices import CPU, type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import RunSpec
@@ -42,8 +42,11 @@ CONTEXT_BYTES, COPIES = 2 * GIB, 4
 _log = logging.getLogger(__name__)
 
 
-class Certifier:
+class Certifier(Background):
     """Makes pending certificates in a thread (`start`), or now (`settle`). One process of a home does so at a time."""
+
+    name = "certifier"
+    patience_s = ENDS_WITHIN_S  # nobody waits for a large model
 
     def __init__(
         self,
@@ -56,26 +59,12 @@ class Certifier:
         """`certify` compares one zip in another process."""
         self._home, self._store, self._clock, self._certify = home, store, clock, certify
         self._tries: Counter[tuple[str, str]] = Counter()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to make certificates; idempotent."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="certifier", daemon=True)
-            self._thread.start()
+        super().__init__()
 
     @property
     def busy(self) -> bool:
         """Whether certificates are due that the thread makes."""
-        return self._thread is not None and self._thread.is_alive() and bool(self._due())
-
-    def stop(self) -> None:
-        """Stop; a certificate in the making is made later."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(ENDS_WITHIN_S)  # nobody waits for a large model
+        return self.alive and bool(self._due())
 
     def settle(self, run_id: str) -> None:
         """Make the certificates of a run that are due now, in the calling thread."""

@@ -1,11 +1,11 @@
 """A thread beside the supervisor's that samples the devices. NVML may hang with a broken card: nothing waits for it."""
 
 import logging
-import threading
 from dataclasses import asdict
 
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.device_samples import DeviceSampler
+from unifiednn_core.runtime.background import Background
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY
@@ -18,26 +18,15 @@ PATIENCE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class DeviceWatch:
+class DeviceWatch(Background):
     """Samples the devices of a host, every two seconds while something trains; `start` begins the thread."""
+
+    name = "device-watch"
+    patience_s = PATIENCE_S
 
     def __init__(self, store: Store, sampler: DeviceSampler | None = None, host: str = SERVER):
         self._store, self._sampler, self._host = store, sampler or DeviceSampler(), host
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Start sampling; idempotent."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="device-watch", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop sampling."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(PATIENCE_S)
+        super().__init__()
 
     def sample(self) -> None:
         """Write one sample of each device that is there."""

@@ -7,7 +7,6 @@ records it.
 
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import Device, devices_of_host
+from unifiednn_core.runtime.background import Background
 from unifiednn_core.runtime.device_watch import DeviceWatch
 from unifiednn_core.runtime.host_lease import HostLease
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
@@ -47,8 +47,10 @@ RESUME = "Resume it: it continues from its last checkpoints."
 _log = logging.getLogger(__name__)
 
 
-class Supervisor:
+class Supervisor(Background):
     """Watches a store. `start` begins the thread, `tick` is one look."""
+
+    name = "supervisor"
 
     def __init__(
         self,
@@ -84,35 +86,25 @@ class Supervisor:
         """When it last looked at the store without an error, by the monotonic clock."""
         self.trouble: Exception | None = None
         """Why its last look failed; a look that writes follows within seconds, whatever trains."""
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        super().__init__()
 
     def start(self) -> None:
         """Start watching the store; idempotent. Raises `BadInput` if this machine may not, because another one does."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self.alive:
             self.lease.enter()
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
-            self._thread.start()
+            super().start()
             self._watch_of_devices.start()
             if self._webhooks is not None:
                 self._webhooks.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().stop()
         self._watch_of_devices.stop()
         if self._webhooks is not None:
             self._webhooks.stop()
         self._news.close()
         self._launcher.close()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
 
     @property
     def silent_s(self) -> float:

@@ -16,7 +16,6 @@ import json
 import logging
 import secrets
 import socket
-import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +24,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, first_line
 from unifiednn_core.base.paths import named_hosts
 from unifiednn_core.base.trouble import log_error
+from unifiednn_core.runtime.background import Background
 from unifiednn_core.store.schema import EventRow, RunRow
 from unifiednn_core.store.webhooks import WebhookRow, Webhooks, name_of
 
@@ -121,26 +121,15 @@ def payload(event: EventRow, run: RunRow) -> dict[str, Any]:
     }
 
 
-class WebhookSender:
+class WebhookSender(Background):
     """Sends what webhooks have not heard of. `start` begins the thread, `round` is one look."""
+
+    name = "webhooks"
+    patience_s = ROUND_S
 
     def __init__(self, webhooks: Webhooks, clock: Clock):
         self._webhooks, self._clock = webhooks, clock
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Start sending; idempotent."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._watch, name="webhooks", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop sending; a delivery that goes on is finished, or repeated by the next process."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(ROUND_S)
+        super().__init__()
 
     def round(self) -> None:
         """Send to each webhook what is due, one event of each at a time: a slow one delays others by one delivery."""

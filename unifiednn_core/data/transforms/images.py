@@ -97,9 +97,9 @@ class RandomCrop(OfInput):
     padding: int = 0
     fill: float = 0.0
     """Value of the border."""
+    masks: bool = False
     mask_fill: int = 0
     """Value of the border of masks."""
-    masks: bool = False
 
     @property
     def changes_targets(self) -> bool:
