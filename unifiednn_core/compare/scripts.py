@@ -17,8 +17,7 @@ from unifiednn_core.compare.arms import BaselineFiles
 from unifiednn_core.compare.gauge import ScriptGauge
 from unifiednn_core.compare.processes import Message, ScriptEnd, ScriptProcess, ScriptRow, cause_of, last_line
 from unifiednn_core.machine.gpu import GpuSampler
-from unifiednn_core.machine.host import SamplingBudget
-from unifiednn_core.machine.load import LoadMeter
+from unifiednn_core.machine.host import LoadMeter, SamplingBudget
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.events import Code, event_columns

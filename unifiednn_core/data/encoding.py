@@ -7,7 +7,7 @@ import numpy as np
 
 from unifiednn_core.data import cells, pictures
 from unifiednn_core.data.fitting import Tokenizers, images_of, texts_of
-from unifiednn_core.data.source import TableSource
+from unifiednn_core.data.tables import TableSource
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats.predict import pixels_of
 from unifiednn_core.spec.columns import (

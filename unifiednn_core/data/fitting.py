@@ -7,9 +7,8 @@ import numpy as np
 
 from unifiednn_core.data import cells, pictures
 from unifiednn_core.data.proposal import unknown_column
-from unifiednn_core.data.source import TableSource
-from unifiednn_core.data.tokenizer_file import TokenizerFile
-from unifiednn_core.data.words import WordCount, WordTokenizer
+from unifiednn_core.data.tables import TableSource
+from unifiednn_core.data.tokenizer_file import TokenizerFile, WordCount, WordTokenizer
 from unifiednn_core.formats.predict import GREY
 from unifiednn_core.spec.columns import (
     MAX_LENGTH,

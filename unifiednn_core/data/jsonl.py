@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unifiednn_core.data.source import TableSource
+from unifiednn_core.data.tables import TableSource
 from unifiednn_core.formats.tensor_files import bad_file
 from unifiednn_core.spec.columns import MAX_COLUMNS, MAX_NAME
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import cells
-from unifiednn_core.data.source import TableSource
+from unifiednn_core.data.tables import TableSource
 from unifiednn_core.spec.columns import (
     ALONE,
     MAX_NAME,

@@ -15,10 +15,9 @@ from unifiednn_core.data.encoding import RowEncoder
 from unifiednn_core.data.fitting import Tokenizer, fitted
 from unifiednn_core.data.opened import Opened
 from unifiednn_core.data.proposal import propose
-from unifiednn_core.data.source import TableSource
-from unifiednn_core.data.tokenizer_file import TokenizerFile
+from unifiednn_core.data.tables import TableSource
+from unifiednn_core.data.tokenizer_file import TokenizerFile, WordTokenizer
 from unifiednn_core.data.values import DataNotes
-from unifiednn_core.data.words import WordTokenizer
 from unifiednn_core.formats import zips
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, safetensors_header, safetensors_metadata
 from unifiednn_core.spec.columns import MAX_COLUMNS, NO_TABLE_OPTIONS, WORDS, ColumnPlan, TableImportOptions, TextColumn

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.meters import TurnMeter
 from unifiednn_core.engine.roster import Roster
-from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, climbing, obstacle
-from unifiednn_core.scheduling.peaks import Fall
+from unifiednn_core.scheduling.company import Fall, Member, MemoryRoom, Rates, climbing, obstacle
 
 
 class Peak:

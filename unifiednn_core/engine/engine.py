@@ -38,14 +38,13 @@ from unifiednn_core.engine.events import (
 from unifiednn_core.engine.gang import Gang, Gangs
 from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.job import RUNNABLE, Job, Turn, reasons
-from unifiednn_core.engine.lanes import Lanes
 from unifiednn_core.engine.meters import CheckpointTimer, TurnMeter, quantum_meter
 from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order, Reorder, SetPolicy, adjust
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
 from unifiednn_core.engine.roster import Roster
-from unifiednn_core.engine.stepping import UNTRACED, Stepper, Trace, start_timers
+from unifiednn_core.engine.stepping import UNTRACED, Lanes, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.cores import cores
 from unifiednn_core.scheduling.base import Decision, Policy, Shares, View, decide_or_fall_back

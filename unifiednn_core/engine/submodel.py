@@ -66,7 +66,19 @@ from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.spec.choices import NO_CRITERION
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.techniques import build as techniques
-from unifiednn_core.techniques.idle_offload import send_to_host
+
+
+def send_to_host(tensors: Iterable[Tensor]) -> None:
+    """Move the content of tensors from a GPU to pinned memory, all copies in one go; those on the host stay."""
+    streams = set[torch.cuda.Stream]()
+    for tensor in tensors:
+        if tensor.device.type != "cuda":
+            continue
+        streams.add(torch.cuda.current_stream(tensor.device))
+        host = torch.empty_like(tensor, device="cpu", pin_memory=True, requires_grad=False)
+        tensor.data = host.copy_(tensor.detach(), non_blocking=True)
+    for stream in streams:
+        stream.synchronize()
 
 
 class SubModel:

@@ -27,8 +27,7 @@ from unifiednn_core.preflight.fixed_nodes import fixed
 from unifiednn_core.preflight.prediction import MemoryNeed, Prediction
 from unifiednn_core.preflight.report import CheckReport, SubModelReport
 from unifiednn_core.scheduling.base import Policy
-from unifiednn_core.scheduling.company import MemoryRoom
-from unifiednn_core.scheduling.peaks import Fall
+from unifiednn_core.scheduling.company import Fall, MemoryRoom
 from unifiednn_core.scheduling.registry import POLICIES, policy_named
 from unifiednn_core.spec.run import MEANING, Mode, RunSpec, SubModelSpec
 from unifiednn_core.store.library import Measured

@@ -24,7 +24,7 @@ from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.formats.draws import draws
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.trial import FEWEST_SAMPLES, LARGE_WEIGHTS_BYTES, Trial, Tried
-from unifiednn_core.scheduling.peaks import POINTS, coarse, falls_of
+from unifiednn_core.scheduling.company import POINTS, coarse, falls_of
 from unifiednn_core.spec.choices import CLASSIFICATION
 from unifiednn_core.techniques.live_bytes import LiveBytes
 from unifiednn_core.techniques.virtual_nodes import lengths

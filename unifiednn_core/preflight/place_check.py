@@ -11,8 +11,8 @@ from unifiednn_core.preflight.report import PlacementReport
 from unifiednn_core.preflight.technique_check import has_same_bits
 from unifiednn_core.preflight.trial import OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.placement import runs_of
+from unifiednn_core.techniques.placement.place import planned
 from unifiednn_core.techniques.placement.plan import PlacementPlan
-from unifiednn_core.techniques.placement.planning import planned
 
 PLACE_CPU_S = 150.0
 LEAST_WORK = 0.01

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from unifiednn_core.scheduling.peaks import Fall
+from unifiednn_core.scheduling.company import Fall
 
 
 class MemoryNeed(BaseModel, frozen=True, extra="forbid"):

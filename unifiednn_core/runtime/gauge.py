@@ -18,13 +18,14 @@ from unifiednn_core.machine import breakdown
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
 from unifiednn_core.machine.host import (
     PROCESS_PSS,
+    LoadMeter,
+    LoadRecord,
     MemorySample,
     SamplingBudget,
     pages_of,
     process_memory,
     rollup,
 )
-from unifiednn_core.machine.load import LoadMeter, LoadRecord
 from unifiednn_core.machine.template import held_bytes
 
 TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"

@@ -15,7 +15,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.visible import cell
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.budget import device_type
-from unifiednn_core.machine.load import others_share
+from unifiednn_core.machine.host import others_share
 from unifiednn_core.preflight import deadlines
 from unifiednn_core.preflight.estimate import Part, predict
 from unifiednn_core.preflight.prediction import Prediction

@@ -5,8 +5,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.machine import load
-from unifiednn_core.machine.load import LoadMeter, LoadRecord, others_share
+from unifiednn_core.machine import host
+from unifiednn_core.machine.host import LoadMeter, LoadRecord, others_share
 
 SECONDS = st.floats(0.01, 1e6)
 
@@ -48,5 +48,5 @@ def test_own_work_is_no_other_work():
 
 def test_a_clock_of_the_kernel_that_goes_back_is_no_work(monkeypatch):
     busy_s = iter([10.0, 9.0])
-    monkeypatch.setattr(load, "_busy_s", lambda: next(busy_s))
+    monkeypatch.setattr(host, "_busy_s", lambda: next(busy_s))
     assert LoadMeter(lambda: 0.0).read()["busy_s"] == 0.0

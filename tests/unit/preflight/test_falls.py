@@ -7,7 +7,7 @@ import torch
 
 from tests.unit.preflight.test_need import SAMPLES, found, trial
 from unifiednn_core.preflight.dry_run import dry_run
-from unifiednn_core.scheduling.peaks import POINTS
+from unifiednn_core.scheduling.company import POINTS
 from unifiednn_core.techniques.live_bytes import LiveBytes
 
 ORDER_BYTES = 8 * SAMPLES

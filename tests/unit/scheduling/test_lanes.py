@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unifiednn_core.scheduling.company import Member, MemoryRoom, Rates, Took
+from unifiednn_core.scheduling.company import Fall, Member, MemoryRoom, Rates, Took
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.peaks import Fall
 from unifiednn_core.scheduling.registry import POLICIES
 from unifiednn_core.scheduling.rehearsal import (
     LEAST_STEPS,

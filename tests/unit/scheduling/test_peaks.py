@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.scheduling.peaks import Climb, Fall, coarse, falls_of, in_turn, slowdown
+from unifiednn_core.scheduling.company import Climb, Fall, coarse, falls_of, in_turn, slowdown
 
 SIZES = st.integers(0, 1000)
 CURVES = st.lists(SIZES, min_size=1, max_size=80)

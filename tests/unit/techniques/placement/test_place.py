@@ -7,8 +7,7 @@ import pytest
 from tests.unit.techniques.placement.graphs import KIB, chain, random_graph
 from unifiednn_core.base.errors import Infeasible
 from unifiednn_core.techniques.placement.graph import CostGraph, Link
-from unifiednn_core.techniques.placement.place import place
-from unifiednn_core.techniques.placement.refine import Score, Search
+from unifiednn_core.techniques.placement.place import Score, Search, place
 from unifiednn_core.techniques.placement.simulate import Tasks
 
 LINK = Link(latency_s=2e-4, bytes_per_s=2e8)

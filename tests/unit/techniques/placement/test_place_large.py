@@ -5,8 +5,7 @@ import random
 import pytest
 
 from unifiednn_core.techniques.placement.graph import CostGraph, Edge, Link, Op, Weight
-from unifiednn_core.techniques.placement.place import PlacedOps, place
-from unifiednn_core.techniques.placement.refine import EFFORT
+from unifiednn_core.techniques.placement.place import EFFORT, PlacedOps, place
 from unifiednn_core.techniques.placement.simulate import Tasks, peaks_bytes
 
 LARGE_OPS, LARGE_DEVICES, LARGE_SHARE = 100_000, 4, 0.28

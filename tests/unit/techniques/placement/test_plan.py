@@ -5,9 +5,8 @@ import json
 import pytest
 
 from tests.unit.techniques.placement.graphs import random_graph
-from unifiednn_core.techniques.placement.place import place
+from unifiednn_core.techniques.placement.place import place, planned
 from unifiednn_core.techniques.placement.plan import PlacementPlan
-from unifiednn_core.techniques.placement.planning import planned
 
 
 def plan_of(seed: int, most_ops: int = 40) -> PlacementPlan:
