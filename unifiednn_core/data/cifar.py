@@ -127,7 +127,9 @@ def is_name(name: str) -> bool:
 
 def single(path: Path, options: ImportOptions) -> Parts:
     """One batch as uint8 [samples, 3, 32, 32]; raises `BadInput` or `HostileFile`."""
-    batch = _batch(path, path.read_bytes() if path.stat().st_size <= MAX_PICKLE_BYTES else _refuse_size())
+    if path.stat().st_size > MAX_PICKLE_BYTES:
+        raise HostileFile(f"The pickle has more than {MAX_PICKLE_BYTES} bytes.")
+    batch = _batch(path, path.read_bytes())
     return {"": _part([len(batch.labels)], lambda _: batch, batch.labels, ())}
 
 
@@ -238,10 +240,6 @@ def _scan(content: bytes) -> None:
             raise HostileFile("The pickle numbers its objects beyond their count.")
         if tuples > MAX_TUPLES:  # nested ones overflow the stack when they are hashed
             raise HostileFile("The pickle has more tuples than any data set needs.")
-
-
-def _refuse_size() -> bytes:
-    raise HostileFile(f"The pickle has more than {MAX_PICKLE_BYTES} bytes.")
 
 
 def _bad(path: Path, message: str) -> BadInput:

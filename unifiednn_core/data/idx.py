@@ -11,8 +11,8 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import archives
 from unifiednn_core.data.archives import Archive, Entry
+from unifiednn_core.data.npz import ArrayStream, check_claim
 from unifiednn_core.data.parts import PART_NAMES, DataPart, Parts, in_order
-from unifiednn_core.data.stream import ArrayStream, check_claim
 from unifiednn_core.data.values import DataNotes, ImportOptions
 from unifiednn_core.formats.tensor_files import bad_file
 

@@ -4,11 +4,13 @@ They are mapped if they are stored, read forwards if they are compressed or have
 """
 
 import io
+import math
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -22,9 +24,43 @@ from unifiednn_core.data import archives
 from unifiednn_core.data.archives import Archive, Entry
 from unifiednn_core.data.arrays import parts_of
 from unifiednn_core.data.parts import Parts
-from unifiednn_core.data.stream import ArrayStream, check_claim
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import tensor_files, zips
+
+Dtype = np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStream:
+    """An array in C order, which begins at `offset` of an open file."""
+
+    file: IO[bytes]
+    offset: int
+    dtype: Dtype
+    shape: tuple[int, ...]
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the same shape and type without content. Raises `TypeError` if torch has no such type."""
+        native = torch.from_numpy(np.empty(0, self.dtype.newbyteorder("="))).dtype
+        return torch.empty(self.shape, dtype=native, device="meta")
+
+    def rows(self, start: int, end: int) -> Tensor:
+        """Read some rows; raises `EOFError` if the file ends before."""
+        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        self.file.seek(self.offset + start * row_bytes)
+        content = bytearray(self.file.read((end - start) * row_bytes))
+        if len(content) < (end - start) * row_bytes:
+            raise EOFError("an array ends before its last sample")
+        found = np.frombuffer(content, self.dtype).reshape(end - start, *self.shape[1:])
+        return torch.from_numpy(found.astype(self.dtype.newbyteorder("="), copy=False))
+
+
+def check_claim(name: str, shape: tuple[int, ...], dtype: Dtype, content_bytes: int) -> None:
+    """Raise `HostileFile` if an array claims more bytes than there are."""
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize > content_bytes:
+        raise HostileFile(f"The array '{name[:60]}' claims the shape {shape}, but the file has fewer bytes.")
+
 
 MAX_TURNED_BYTES = 2 * 1024**3
 """Of a compressed array whose first index varies fastest, which is read as a whole."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.data.arrays import INPUTS, TARGETS, found_in
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.rebuild import Inert, Record
@@ -36,16 +36,13 @@ def looks_like_data(loaded: object) -> bool:
         return True
     if not isinstance(loaded, Mapping):
         return False
-    return bool({INPUTS, TARGETS} & loaded.keys()) or _several_inputs(loaded) or bool(found_in(loaded))
+    several = any(str(name).startswith(f"{INPUTS}.") for name in loaded)
+    return several or bool({INPUTS, TARGETS} & loaded.keys()) or bool(found_in(loaded))
 
 
 def is_dict(path: Path) -> bool:
     """Whether `torch.save` wrote a dict of tensors alone, not a pair or a list; raises `BadInput` or `HostileFile`."""
     return isinstance(tensor_files.load_torch_file(path), Mapping)
-
-
-def _several_inputs(loaded: Mapping[Any, Any]) -> bool:
-    return any(str(name).startswith(f"{INPUTS}.") for name in loaded)
 
 
 def load(path: Path) -> Mapping[str, Any]:
@@ -87,9 +84,6 @@ def _tensor_dataset(path: Path) -> object:
         raise tensor_files.damaged(path) from None
     tensors = loaded.__dict__.get("state", {}).get("tensors") if isinstance(loaded, Record) else None
     if not isinstance(tensors, list | tuple) or not all(isinstance(one, Tensor) for one in tensors):
-        raise _no_tensors(path)
+        problem = "The TensorDataset holds no tensors."
+        raise tensor_files.bad_file(path, "Not a data set", problem, _HOW_TO_SAVE)
     return tensors
-
-
-def _no_tensors(path: Path) -> BadInput:
-    return tensor_files.bad_file(path, "Not a data set", "The TensorDataset holds no tensors.", _HOW_TO_SAVE)

@@ -292,7 +292,8 @@ class Gang:
 
     def _step(self, *, fuses: bool) -> dict[str, Stepped | Exception]:
         batches = {member.name: member.next_batches() for member in self._members}
-        full = [member for member in self._members if _is_full(member, batches[member.name])]
+        found = [(member, batches[member.name]) for member in self._members]
+        full = [member for member, own in found if len(own) == 1 and len(own[0]) == _size(member)]
         learned: dict[str, Learned | Exception] = {}
         fused: Fused | None = None
         self._whole = len(full) == len(self._members)
@@ -470,10 +471,6 @@ def common(submodel: SubModel) -> tuple[object, ...]:
 
 def _size(submodel: SubModel) -> int:
     return submodel.spec.hyperparameters.batch_size
-
-
-def _is_full(submodel: SubModel, batches: Sequence[Tensor]) -> bool:
-    return len(batches) == 1 and len(batches[0]) == _size(submodel)
 
 
 def _fetched(members: Sequence[SubModel], batches: Batches) -> list[tuple[Tensor, Tensor]]:

@@ -212,7 +212,7 @@ def _recipe_findings(
         yield _finding(
             "Average of the weights", take, message, f"Ask for ema = {shown(scaled['ema'])}. Or: {_WEIGHTS_ONLY}"
         )
-    if _is_inside_epoch(checkpoint):
+    if isinstance(state := checkpoint.state.get("data"), dict) and state.get("order") is not None:  # inside an epoch
         of_spec = ((name, scaled[name], given[name]) for name in _OF_AN_EPOCH)
         for what, inside, now in (("training samples", recipe.samples, samples), *of_spec):
             if inside != now:
@@ -254,11 +254,6 @@ def _alike(one: object, other: object) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
     return same(one, other)
-
-
-def _is_inside_epoch(checkpoint: Checkpoint) -> bool:
-    data = checkpoint.state.get("data")
-    return isinstance(data, dict) and data.get("order") is not None
 
 
 def _named(what: str, name: object) -> str:

@@ -10,7 +10,7 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import HostileFile
 from unifiednn_core.formats import archive as container
 from unifiednn_core.formats import exported_schema as schema
-from unifiednn_core.formats import operators, refused_operators
+from unifiednn_core.formats import operators
 from unifiednn_core.formats.archive import TensorView
 from unifiednn_core.formats.signature import (
     HOW_TO_EXPORT,
@@ -36,6 +36,89 @@ from unifiednn_core.formats.signature import (
     refused,
 )
 from unifiednn_core.formats.tensor_files import bad_file
+
+MOST_NAMED = 5
+# Prefix of the operator's name, and what to write instead. The first that fits counts.
+_INSTEAD = (
+    (
+        r"(linalg_\w*svd|svd|linalg_eig|linalg_lstsq|linalg_pinv|linalg_ldl|linalg_lu|lu_)",
+        "Decompositions of matrices are not taken: compute them before the run and store the result as a buffer, or "
+        "write the layer with products of matrices; det, inv, solve, cholesky and qr are taken.",
+    ),
+    (r"linalg_", "Write the layer with products, sums and norms (torch.linalg.vector_norm)."),
+    (
+        r"(bincount|_unique|unique|histogram|repeat_interleave\.Tensor)",
+        "The size of its result depends on values. Count with one_hot(x, classes).sum(0), torch.histc or scatter_add "
+        "into a tensor of fixed size.",
+    ),
+    (r"as_strided", "Take views with slices, narrow, unfold, expand and reshape."),
+    (r"(set_|resize_|set_data)", "Make a new tensor with reshape, slices or torch.cat instead of changing this one."),
+    (
+        r"(item|_local_scalar_dense|equal|is_nonzero)",
+        "It reads a value for Python code. Choose with torch.where instead of `if`, and keep numbers in tensors.",
+    ),
+    (r"(ctc_loss|_ctc_loss)", "Return the scores, and compute this loss outside of the network."),
+    (r"fractional_max_pool", "Use max_pool or adaptive_max_pool, which draw nothing."),
+    (
+        r"(poisson|geometric_|cauchy_|log_normal_|random_|_standard_gamma|_sample_dirichlet|binomial)",
+        "Draw with rand, randn, randint, uniform_, normal_, exponential_, bernoulli or multinomial.",
+    ),
+    (r"(quantize|dequantize|fake_quantize|_q)", "Hand in the network before it is quantised."),
+    (
+        r"(to_sparse|_sparse|sparse|to_mkldnn|_to_sparse)",
+        "Write it with dense tensors; scatter_add and gather do the rest.",
+    ),
+    (r"(from_file|save|_print)", "A network here can reach no files: store the tensor as a buffer of the network."),
+    (r"istft", "Write it with torch.fft.irfft and fold."),
+)
+_LIBRARIES = {
+    "torchvision": "Use torch's own operators: for instance grid_sample instead of deform_conv2d or roi_align.",
+    "transformers": 'Let the network use plain operators: experts with experts_implementation="batched_mm", '
+    'attention with attn_implementation="eager".',
+    "higher_order": "Write the region with plain operators: torch.where instead of torch.cond, a Python loop instead "
+    "of scan or while_loop.",
+}
+_ELSE = "Write the layer with operators that docs/generated/OPERATORS.md lists; CONTRIBUTING.md says how to add one."
+_LAYER = re.compile(r"[A-Za-z0-9_.@]{1,300},([A-Za-z0-9_.@]{0,200}),([A-Za-z0-9_.]{1,300})")
+
+
+def explained(targets: Sequence[str], model: bytes) -> tuple[str, str]:
+    """Message and remedy for refused operators, by their full names; `model` is the graph as the file holds it."""
+    layers = _layers(model)
+    named = [_short(target) + layers.get(target, "") for target in targets[:MOST_NAMED]]
+    more = f", and {len(targets) - MOST_NAMED} more" if len(targets) > MOST_NAMED else ""
+    one = len(targets) == 1
+    message = (
+        f"The network uses {'an operator' if one else 'operators'} that a network here may not use: "
+        f"{', '.join(named)}{more}."
+    )
+    return message, " ".join(dict.fromkeys(map(_instead, targets[:MOST_NAMED])))
+
+
+def _short(target: str) -> str:
+    return target.removeprefix("torch.ops.").removeprefix("aten.").removesuffix(".default")
+
+
+def _instead(target: str) -> str:
+    library, _, name = target.removeprefix("torch.ops.").partition(".")
+    if library != "aten":
+        return _LIBRARIES.get(library, f"It belongs to the library '{library}'; only torch's own operators are taken.")
+    return next((remedy for pattern, remedy in _INSTEAD if re.match(pattern, name)), _ELSE)
+
+
+def _layers(model: bytes) -> dict[str, str]:
+    """The layer of the first call of each operator, as the exporter noted it: ` in the layer 'body.0' (Linear)`."""
+    found: dict[str, str] = {}
+    for node in json.loads(model)["graph_module"]["graph"]["nodes"]:
+        noted = node.get("metadata")
+        stack = noted.get("nn_module_stack") if isinstance(noted, dict) else None
+        match = _LAYER.fullmatch(str(stack).rpartition(";")[2])
+        if match is not None:
+            name, kind = match[1], match[2].rpartition(".")[2]
+            where = f" in the layer '{name}' ({kind})" if name else f" in the network itself ({kind})"
+            found.setdefault(node["target"], where)
+    return found
+
 
 _REGIONS = (
     "The graph holds other graphs ({found}), as torch.no_grad, torch.autocast or torch.cond in forward make them.",
@@ -74,7 +157,7 @@ _PLACES = (
 )
 
 
-def explained(detail: Mapping[str, Any], content: bytes) -> tuple[str, str]:
+def _said_of_schema(detail: Mapping[str, Any], content: bytes) -> tuple[str, str]:
     """Message and remedy for a validation error in the JSON document `content`."""
     place = ".".join(map(str, detail["loc"]))
     regions = sorted(_regions(content)) if re.search(r"nodes\.\d+\.", place) else []
@@ -252,7 +335,7 @@ def _parsed(path: Path, model: type[_Model], content: bytes) -> _Model:
             where = ".".join(str(part) for part in hostile[0]["loc"][-6:]) or "the JSON"
             found = reprlib.repr(hostile[0]["input"])
             raise HostileFile(f"At {where}: {hostile[0]['msg']} (found {found}).") from None
-        raise refused(path, *explained(details[0], content)) from None
+        raise refused(path, *_said_of_schema(details[0], content)) from None
 
 
 def _check_targets(path: Path, nodes: Iterable[schema.Node], model: bytes) -> None:
@@ -262,7 +345,7 @@ def _check_targets(path: Path, nodes: Iterable[schema.Node], model: bytes) -> No
             raise HostileFile(f"The graph calls '{target}', which is not an operator.")
     unknown = [target for target in targets if target not in operators.ALLOWED]
     if unknown:
-        raise bad_file(path, "Operator not allowed", *refused_operators.explained(unknown, model))
+        raise bad_file(path, "Operator not allowed", *explained(unknown, model))
 
 
 def _read(path: Path, views: dict[str, TensorView]) -> dict[str, Tensor]:

@@ -143,7 +143,10 @@ SAFETENSORS = WeightsFormat(
 
 
 def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[Finding]:
-    ours, theirs = ({key: _kind(tensor) for key, tensor in tensors.items()} for tensors in (expected, given))
+    ours, theirs = (
+        {key: f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for key, one in tensors.items()}
+        for tensors in (expected, given)
+    )
     groups = {
         "Weights missing": [f"'{key}'" for key in ours if key not in theirs],
         "Weights unknown": [f"'{key}'" for key in theirs if key not in ours],
@@ -156,10 +159,6 @@ def _mismatches(path: Path, given: Mapping[str, Tensor], expected: Mapping[str, 
         title: f"{title} compared with the architecture: {abbreviated(keys)}." for title, keys in groups.items() if keys
     }
     return [Finding(title=title, field=path.name, message=text, remedy=remedy) for title, text in said.items()]
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _no_state_dict(path: Path, loaded: object) -> BadInput:

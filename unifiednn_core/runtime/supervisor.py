@@ -121,7 +121,9 @@ class Supervisor(Background):
 
     def tick(self) -> None:
         """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
-        renewed = self.lease.keep(self._free_bytes)
+        renewed = self.lease.keep(
+            lambda: {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}
+        )
         if not self.lease.stands:  # another process serves this host
             return
         held = self.held()
@@ -157,9 +159,6 @@ class Supervisor(Background):
 
     def _fleet_of(self, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]) -> Fleet:
         return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host, self._verifying)
-
-    def _free_bytes(self) -> dict[str, int | None]:
-        return {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}
 
     def _offered(self) -> list[Device]:
         """The devices of this host as the fleet knows them, with numbers of cores, which others cannot count."""

@@ -413,7 +413,9 @@ class Worker:
         hybrid, members = self._store.hybrids.get(self._hybrid_id)
         member = next(member for member in members if member.key == name)
         commands = self._store.commands
-        asked = command or next((one for one in commands.open_in(hybrid.id) if self._retries(one, name)), None)
+        asked = command or next(
+            (one for one in commands.open_in(hybrid.id) if one.verb == Verb.RETRY and self._key(one) == name), None
+        )
         if name in self._reporter.open:  # this worker began with it
             if asked is not None:
                 commands.carry_out(asked.id)
@@ -449,9 +451,6 @@ class Worker:
         elif asked is not None:
             commands.decline(asked.id, f"{asked.verb}: {member.row.name} could not be read")
         return True
-
-    def _retries(self, command: CommandRow, key: str) -> bool:
-        return command.verb == Verb.RETRY and self._key(command) == key
 
     def _end_a_stuck_step(self, name: str) -> None:
         """Fail the sub-model and end the process: nothing inside it can end a step that never returns."""

@@ -460,7 +460,8 @@ def _filled(view: FleetView, line: Sequence[Waiting]) -> _Fleet:
             continue
         allowed = [site for site in sites if site.device.name not in fleet.kept]
         if not allowed:
-            fleet.left.append((entry, f"its turn; {_before_it(len(fleet.left))}"))
+            before = len(fleet.left)
+            fleet.left.append((entry, f"its turn; {before} {'is' if before == 1 else 'are'} before it in line"))
             continue
         site = fleet.place(entry, allowed)
         if site is None:
@@ -581,10 +582,6 @@ def _asked(entry: Waiting) -> str:
 
 
 _WORDS = {"auto": "any device", "cuda": "any GPU", "cpu": "the CPU"}
-
-
-def _before_it(count: int) -> str:
-    return "1 is before it in line" if count == 1 else f"{count} are before it in line"
 
 
 def _drained(view: FleetView) -> Iterator[Move]:

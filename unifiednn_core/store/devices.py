@@ -78,7 +78,8 @@ class Devices(Repository):
         with self._database.write() as session:
             for one in news:
                 row = session.get(DeviceRow, one.name) or DeviceRow(name=one.name, state=READY)
-                row.assign({**_columns(one), "seen_at_s": now_s})
+                facts = {name: getattr(one, name) for name in _FACTS}
+                row.assign({**facts, "cpus": list(one.cpus), "seen_at_s": now_s})
                 row.state = READY if row.state == AWAY else row.state
                 session.add(row)
             for name in gone:
@@ -134,10 +135,6 @@ class Devices(Repository):
 def is_known(row: DeviceRow, now_s: float) -> bool:
     """Whether a device counts for what `auto` means, and may be asked for: it is there, or was lately."""
     return row.state != AWAY or now_s - row.seen_at_s < GONE_S
-
-
-def _columns(device: Device) -> dict[str, Any]:
-    return {**{name: getattr(device, name) for name in _FACTS}, "cpus": list(device.cpus)}
 
 
 def _is_fresh(row: DeviceRow, now_s: float) -> bool:

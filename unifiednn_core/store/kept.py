@@ -58,7 +58,8 @@ class Holdings(Repository):
         found, counted = select(*_SHOWN).join(RunRow, RunRow.id == part.run_id), select(size.label("size_bytes"))
         if query.text:
             counted = counted.join(RunRow, RunRow.id == part.run_id)
-            asked.append(_named(query.text, part.name))
+            columns = (part.name, RunRow.name, RunRow.id)
+            asked.append(or_(*(column.icontains(query.text, autoescape=True) for column in columns)))
         order = _order(query.sort, at_s, size)
         order = order.desc() if query.descending else order.asc()
         with self._database.read() as session:
@@ -111,10 +112,6 @@ def _of(owner: str | None, asked: Any) -> Any:
         return asked
     part = (SubModelRow.run_id == FileUseRow.run_id) & (SubModelRow.name == FileUseRow.submodel)
     return asked.where(select(SubModelRow.name).where(part, SubModelRow.owner == owner).exists())
-
-
-def _named(text: str, name: Any) -> ColumnElement[bool]:
-    return or_(*(column.icontains(text, autoescape=True) for column in (name, RunRow.name, RunRow.id)))
 
 
 def _order(sort: str, at_s: Any, size: Any) -> ColumnElement[Any]:

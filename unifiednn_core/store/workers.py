@@ -271,7 +271,8 @@ class Workers(Repository):
                 return False
             at = Berth(device=hybrid.device or "", kind=hybrid.device_kind, threads=hybrid.threads)
             self._take(session, hybrid, at, claimer)
-            self._follow(session, members)
+            for run in {member.run.id: member.run for member in members}.values():
+                self._runs.follow_in(session, run)
             return True
 
     def ask_to_leave(self, hybrid_id: str, members: Sequence[tuple[str, str]] | None, reason: str) -> None:
@@ -376,10 +377,6 @@ class Workers(Repository):
         for member in members:
             if member.row.leaving is not None and State(member.row.state) not in ENDED:
                 self._release(session, member, member.row.leaving)
-
-    def _follow(self, session: Session, members: Sequence[Resident]) -> None:
-        for run in {member.run.id: member.run for member in members}.values():
-            self._runs.follow_in(session, run)
 
     # -- workers
 

@@ -68,7 +68,7 @@ def segmented(network: nn.Module, segments: int | None) -> list[Segmented]:
 
 
 def _runs(module: nn.Module, counts: Counter[type[nn.Module]]) -> Iterator[Run]:
-    for child in _parts(module) if not _is_plain(module) else [module]:
+    for child in module.children() if not _is_plain(module) else [module]:
         if _is_plain(child):
             layers = tuple(_flat(child))
             if len(layers) > 1:
@@ -80,10 +80,6 @@ def _runs(module: nn.Module, counts: Counter[type[nn.Module]]) -> Iterator[Run]:
 
 
 _LISTS = (nn.ModuleList, nn.ModuleDict)
-
-
-def _parts(module: nn.Module) -> list[nn.Module]:
-    return list(module.children())
 
 
 def _is_plain(module: nn.Module) -> bool:

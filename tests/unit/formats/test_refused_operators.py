@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.formats import refused_operators
+from unifiednn_core.formats import sanitize
 from unifiednn_core.formats.sanitize import sanitized
 
 
@@ -63,13 +63,13 @@ def test_the_finding_names_operator_layer_and_remedy(
 def test_a_file_cannot_make_the_message_say_anything_else(metadata: object) -> None:
     node = {"target": "torch.ops.aten.as_strided.default", "metadata": metadata}
     model = json.dumps({"graph_module": {"graph": {"nodes": [node]}}}).encode()
-    message, _ = refused_operators.explained([str(node["target"])], model)
+    message, _ = sanitize.explained([str(node["target"])], model)
     assert message == "The network uses an operator that a network here may not use: as_strided."
 
 
 def test_operators_of_a_library_are_named_with_it() -> None:
     targets = ["torch.ops.transformers.grouped_mm_fallback.default", "torch.ops.mine.act.default"]
     model = json.dumps({"graph_module": {"graph": {"nodes": []}}}).encode()
-    message, remedy = refused_operators.explained(targets, model)
+    message, remedy = sanitize.explained(targets, model)
     assert "transformers.grouped_mm_fallback, mine.act" in message
     assert "batched_mm" in remedy and "'mine'" in remedy
