@@ -80,14 +80,7 @@ def failure_of(command: list[str], environment: Mapping[str, str]) -> str:
     quiet = subprocess.DEVNULL
     try:
         done = subprocess.run(
-            command,
-            env=environment,
-            stdin=quiet,
-            stdout=quiet,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
+            command, env=environment, stdin=quiet, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not work here: {error}."
@@ -95,7 +88,6 @@ def failure_of(command: list[str], environment: Mapping[str, str]) -> str:
     return f"bubblewrap does not work here: {problem[:200]}." if done.returncode else ""
 
 
-_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _NO_NEW_PRIVILEGES, _DROP_CAPABILITY = 38, 24  # prctl(2)
 _CAPABILITIES_VERSION = 0x20080522  # capset(2)
 _OWNER_OF_NAMESPACE = 0xB701  # ioctl_ns(2)
@@ -280,7 +272,7 @@ def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _inside() -> dict[str, str]:
-    search_path = os.pathsep.join(filter(None, (str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
+    search_path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     return {"HOME": "/tmp", "PYTHONPATH": search_path}
 
 

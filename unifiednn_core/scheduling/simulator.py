@@ -246,20 +246,6 @@ class SimulatedHybrid:
 class _Turn:
     """A turn that lasts. Seconds are counted from its start or from its last new quantum, so that none are lost."""
 
-    __slots__ = (
-        "begun_s",
-        "begun_step",
-        "decision",
-        "first_step",
-        "granted_s",
-        "job",
-        "lane",
-        "reason",
-        "start_s",
-        "step_s",
-        "until_step",
-    )
-
     def __init__(self, job: "JobProgress", decision: Decision, lane: int, now_s: float):
         self.job, self.lane, self.start_s, self.first_step = job, lane, now_s, job.steps_done
         self.reason, self.step_s = decision.reason, job.job.seconds_per_step

@@ -225,7 +225,6 @@ class DeviceSamples(Repository):
         asked = select(row.device, func.avg(row.at_s), func.avg(row.utilisation), func.avg(used))
         asked = asked.where(row.at_s.between(since_s, since_s + last_s)).group_by(row.device, bin_).order_by(bin_)
         found: dict[str, list[UsePoint]] = {}
-        with self._database.read() as session:
-            for device, *values in session.execute(asked):
-                found.setdefault(device, []).append(UsePoint(*values))
+        for device, *values in self._all(asked):
+            found.setdefault(device, []).append(UsePoint(*values))
         return found

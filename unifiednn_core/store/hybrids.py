@@ -118,9 +118,8 @@ class Hybrids(Repository):
         placed = select(RunRow, SubModelRow).join(SubModelRow, SubModelRow.run_id == RunRow.id)
         placed = placed.where(SubModelRow.hybrid_id.in_(found))
         placed = placed.order_by(RunRow.created_at_s, RunRow.id, SubModelRow.arrival).options(*LIGHT)
-        with self._database.read() as session:
-            for run, row in session.execute(placed) if found else ():
-                found[row.hybrid_id or ""].append(Resident(run, row))
+        for run, row in self._all(placed) if found else ():
+            found[row.hybrid_id or ""].append(Resident(run, row))
         return found
 
     def open_members(self, hybrid_id: str) -> list[tuple[str, bool]]:

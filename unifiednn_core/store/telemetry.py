@@ -266,9 +266,8 @@ class Telemetry(Repository):
         """Attempts on the sub-models of runs, oldest first, by run."""
         found: dict[str, list[AttemptRow]] = {run_id: [] for run_id in run_ids}
         asked = select(AttemptRow).where(AttemptRow.run_id.in_(found)).order_by(AttemptRow.at_s, AttemptRow.attempt)
-        with self._database.read() as session:
-            for row in session.scalars(asked):
-                found[row.run_id].append(row)
+        for row in self._rows(asked):
+            found[row.run_id].append(row)
         return found
 
     def last_turns(self, hybrid_id: str) -> dict[str, float]:

@@ -13,7 +13,8 @@ detach_ lift_fresh_copy alias
 
 
 @rule("no size is negative")
-def _sizes(size: Sequence[int]) -> None:
+def sizes_fit(size: Sequence[int]) -> None:
+    """Check the sizes of a tensor that is made."""
     check_count(*size)
 
 
@@ -62,9 +63,9 @@ def _window(window_length: int) -> None:
 CONTRACTS: dict[str, Contract] = {
     **each(_COPIES),
     **each("scalar_tensor"),
-    **each("zeros ones full new_zeros new_ones new_full", _sizes),
-    **each("new_empty", _sizes, note("it runs as new_zeros: unwritten memory is never read")),
-    **each("empty.memory_format", _sizes, note("it runs as zeros: unwritten memory is never read")),
+    **each("zeros ones full new_zeros new_ones new_full", sizes_fit),
+    **each("new_empty", sizes_fit, note("it runs as new_zeros: unwritten memory is never read")),
+    **each("empty.memory_format", sizes_fit, note("it runs as zeros: unwritten memory is never read")),
     **each("empty_like", note("it runs as zeros_like: unwritten memory is never read")),
     **each("arange", _end),
     **each("arange.start", _from_to),

@@ -1,10 +1,10 @@
 """Operators that draw from the sub-model's own random numbers."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from unifiednn_core.formats.contracts.contract import Arguments, Contract, Rule, each, note, require, rule
+from unifiednn_core.formats.contracts.factories import sizes_fit
 from unifiednn_core.formats.contracts.predicates import (
     between,
     broadcast,
@@ -14,11 +14,6 @@ from unifiednn_core.formats.contracts.predicates import (
     positive,
     tensor,
 )
-
-
-@rule("no size is negative")
-def _sizes(size: Sequence[int]) -> None:
-    check_count(*size)
 
 
 @rule("input is [batch, channels, ...]")
@@ -76,7 +71,7 @@ CONTRACTS: dict[str, Contract] = {
     **each("bernoulli", _REAL, _SHARES),
     **each("bernoulli.p bernoulli_.float", _P),
     **each("rrelu rrelu_", finite("lower", "upper"), _slopes),
-    **each("rand randn", _sizes),
+    **each("rand randn", sizes_fit),
     **each("rand_like randn_like"),
     **each("uniform_", _REAL, _FROM_TO),
     **each("normal_", _REAL, finite("mean"), _STD),
@@ -84,8 +79,8 @@ CONTRACTS: dict[str, Contract] = {
     **each("normal.Tensor_float", one_type("mean"), _STD),
     **each("normal.float_Tensor", one_type("std"), finite("mean"), _SPREAD),
     **each("normal.Tensor_Tensor", one_type("mean", "std"), broadcast("mean", "std"), _SPREAD),
-    **each("randint", _sizes, between("high", 1, 2**31)),
-    **each("randint.low", _sizes, _low_high),
+    **each("randint", sizes_fit, between("high", 1, 2**31)),
+    **each("randint.low", sizes_fit, _low_high),
     **each("randint_like", between("high", 1, 2**31)),
     **each("randint_like.low_dtype", _low_high),
     **each("randperm", _order),
