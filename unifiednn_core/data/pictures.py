@@ -121,9 +121,9 @@ def check_decoded(path: Path, samples: int, sample_bytes: int) -> None:
         raise bad_file(path, "Too large", message, f"Give smaller or fewer images. {CHOOSE_SIZE}")
 
 
-def header_of(archive: Archive, entry: Entry, modes: Sequence[str] = (*GREY, *COLOUR)) -> Any:
-    """Open an image of one of `modes` and read its header alone; raises `BadInput` or `HostileFile`."""
-    return header(archive.path, entry.name[:80], archive.read(entry, MAX_IMAGE_BYTES), modes)
+def header_of(archive: Archive, entry: Entry) -> Any:
+    """Open an image and read its header alone; raises `BadInput` or `HostileFile`."""
+    return header(archive.path, entry.name[:80], archive.read(entry, MAX_IMAGE_BYTES))
 
 
 def header(path: Path, shown: str, content: bytes, modes: Sequence[str] = (*GREY, *COLOUR)) -> Any:

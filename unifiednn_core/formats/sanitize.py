@@ -85,7 +85,10 @@ _LAYER = re.compile(r"[A-Za-z0-9_.@]{1,300},([A-Za-z0-9_.@]{0,200}),([A-Za-z0-9_
 def explained(targets: Sequence[str], model: bytes) -> tuple[str, str]:
     """Message and remedy for refused operators, by their full names; `model` is the graph as the file holds it."""
     layers = _layers(model)
-    named = [_short(target) + layers.get(target, "") for target in targets[:MOST_NAMED]]
+    named = [
+        target.removeprefix("torch.ops.").removeprefix("aten.").removesuffix(".default") + layers.get(target, "")
+        for target in targets[:MOST_NAMED]
+    ]
     more = f", and {len(targets) - MOST_NAMED} more" if len(targets) > MOST_NAMED else ""
     one = len(targets) == 1
     message = (
@@ -93,10 +96,6 @@ def explained(targets: Sequence[str], model: bytes) -> tuple[str, str]:
         f"{', '.join(named)}{more}."
     )
     return message, " ".join(dict.fromkeys(map(_instead, targets[:MOST_NAMED])))
-
-
-def _short(target: str) -> str:
-    return target.removeprefix("torch.ops.").removeprefix("aten.").removesuffix(".default")
 
 
 def _instead(target: str) -> str:

@@ -517,7 +517,8 @@ def _gathering(view: FleetView, circles: Callable[[Iterable[str]], frozenset[tup
         left_s = min(entry.submitted_at_s for entry in group) + view.gather_s - view.now_s
         more = view.gather_n - len(group)
         if left_s > 0 and more > 0:
-            text = f"{more} more submission{'s' if more > 1 else ''} or {_seconds(left_s)}"
+            shown = f"{ceil(left_s)} s" if left_s < 59 else duration_text(left_s)
+            text = f"{more} more submission{'s' if more > 1 else ''} or {shown}"
             found.update({id(entry): text for entry in group})
     return found
 
@@ -562,10 +563,6 @@ def _shortage(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str:
     # When that is would soon be wrong in a text that is kept; the forecast of the line says it.
     known = name != asked and fleet.starts_within(entry, soonest)[1] < inf
     return f"{asked} to be free; {name} is the first" if known else f"{asked} to be free"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{ceil(seconds)} s" if seconds < 59 else duration_text(seconds)
 
 
 _ARE = {True: "is", False: "are"}
