@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, create_engine, event, extract, func, inspect, select
+from sqlalchemy import Connection, create_engine, event, extract, func, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -181,7 +181,7 @@ class Repository:
         with self._database.read() as session:
             return list(session.scalars(asked))
 
-    def _all(self, asked: Any) -> Sequence[Row[Any]]:
+    def _all(self, asked: Any) -> Sequence[Any]:
         """All rows."""
         with self._database.read() as session:
             return session.execute(asked).all()
