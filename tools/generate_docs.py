@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
+from unifiednn_core.formats.architectures.members import MEMBERS
 
 from tools.chaos import report as chaos
 from unifiednn_core.cli.main import app
@@ -18,7 +19,6 @@ from unifiednn_core.data.transforms.table import build
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.architectures import registry as architectures
-from unifiednn_core.formats.architectures.members import MEMBERS
 from unifiednn_core.formats.contracts import general, sizes, spectra
 from unifiednn_core.formats.contracts import table as contracts
 from unifiednn_core.formats.contracts.contract import Contract, never
