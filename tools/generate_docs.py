@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
-from unifiednn_core.formats.architectures.members import MEMBERS
 
 from tools.chaos import report as chaos
 from unifiednn_core.cli.main import app
@@ -19,6 +18,7 @@ from unifiednn_core.data.transforms.table import build
 from unifiednn_core.data.values import ImportOptions
 from unifiednn_core.formats import operators
 from unifiednn_core.formats.architectures import registry as architectures
+from unifiednn_core.formats.architectures.registry import MEMBERS
 from unifiednn_core.formats.contracts import general, sizes, spectra
 from unifiednn_core.formats.contracts import table as contracts
 from unifiednn_core.formats.contracts.contract import Contract, never
