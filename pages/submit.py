@@ -43,12 +43,7 @@ def main() -> None:
     missing = _missing(entered) or (findings[0].message if findings else "")
     spec = None if missing else spec
     with head:
-        st.html(
-            markup.title(
-                "Submit a network",
-                markup.note(PROMISE if spec else f"Not ready to submit: {missing}"),
-            )
-        )
+        st.html(markup.title("Submit a network", markup.note(PROMISE if spec else f"Not ready to submit: {missing}")))
         tip = wording.plain(missing) if missing else None
         icon: Any = ":material/send:"
         if st.session_state[_SUBMISSION][0]:

@@ -275,11 +275,7 @@ def _row(submodel: SubModelView, order: Sequence[str], key: str) -> tuple[int, i
         priority = field(f"Priority of {label}", value=submodel.priority, key=f"{key}-priority-{name}")
         epochs = field(f"Epochs of {label}", 1, value=submodel.epochs, key=f"{key}-epochs-{name}")
         deadline_s = field(
-            f"Deadline of {label}",
-            0.0,
-            value=submodel.deadline_s,
-            key=f"{key}-deadline-{name}",
-            placeholder="none",
+            f"Deadline of {label}", 0.0, value=submodel.deadline_s, key=f"{key}-deadline-{name}", placeholder="none"
         )
     return int(priority), int(epochs), deadline_s or None
 

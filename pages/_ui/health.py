@@ -5,12 +5,7 @@ import streamlit as st
 from pages._ui import frame, host_rows
 from unifiednn_core.views import markup
 
-PARTS = {
-    "store": "Store",
-    "supervisor": "Supervisor",
-    "intake": "Reading of files",
-    "disk": "Disk",
-}
+PARTS = {"store": "Store", "supervisor": "Supervisor", "intake": "Reading of files", "disk": "Disk"}
 WORKS, BROKEN, ASLEEP = "works", "does not work", "starts when needed"
 ALL_WELL = "Every part of the server works."
 NOT_WELL = "A part that the server needs does not work."

@@ -149,12 +149,7 @@ def _draw_report(report: CheckReport, spec: RunSpec, document: drafts.Document) 
     if not report.findings:
         st.html(markup.notice("green", "check", "Ready", "This run can start."))
     table = (
-        {
-            "Sub-model": s.name,
-            "Format": s.format,
-            "Weights": s.parameters,
-            "Size": memory_text(s.weights_bytes),
-        }
+        {"Sub-model": s.name, "Format": s.format, "Weights": s.parameters, "Size": memory_text(s.weights_bytes)}
         | {"Input": markup.shape(s.input_shape or ()), "Training": s.samples, "Test": s.test_samples}
         | {"Classes": s.classes, "Steps per epoch": s.steps_per_epoch}
         for s in report.submodels.values()

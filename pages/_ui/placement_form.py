@@ -31,11 +31,7 @@ def placement(seed: Mapping[str, Any], *, key: str) -> dict[str, Any] | None:
             disabled=devices == 1,
         )
         own = st.checkbox(
-            "Devices of its own",
-            seed.get("claim", False),
-            key=f"{key}-claim",
-            help=CLAIM_HELP,
-            disabled=devices == 1,
+            "Devices of its own", seed.get("claim", False), key=f"{key}-claim", help=CLAIM_HELP, disabled=devices == 1
         )
     if devices == 1 and seed.get("devices") != 1:
         return None

@@ -114,10 +114,7 @@ def samples_and_precision(
         weighted = False
         if criterion in CLASSIFICATION or known["class_weights"]:
             weighted = three.checkbox(
-                "Weight rare classes more",
-                bool(known["class_weights"]),
-                key=f"{key}-weights",
-                help=WEIGHTS_HELP,
+                "Weight rare classes more", bool(known["class_weights"]), key=f"{key}-weights", help=WEIGHTS_HELP
             )
     average = {"decay": drafts.argument(ema)} if ema.strip() else None
     values = {"sampler": sampler, "precision": precision, "ema": average}

@@ -61,13 +61,7 @@ def settings(draft: Mapping[str, Any]) -> drafts.Document:
     device = one.selectbox("Device", devices, index=devices.index(known), key=_key("run-device"), help=tip)
     seed = two.number_input("Seed", 0, value=int(draft.get("seed", 0)), key=_key("run-seed"))
     threads = three.number_input(
-        "Threads",
-        1,
-        1024,
-        draft.get("threads"),
-        key=_key("run-threads"),
-        placeholder="auto",
-        help=THREADS_HELP,
+        "Threads", 1, 1024, draft.get("threads"), key=_key("run-threads"), placeholder="auto", help=THREADS_HELP
     )
     limits = ["auto", *range(1, MOST_LANES + 1)]
     lanes = four.selectbox(
@@ -93,12 +87,7 @@ def _memory_limit(draft: Mapping[str, Any]) -> drafts.Document:
     known = draft.get("memory_limit_bytes")
     shown = None if known is None else max(1, round(known / MIB))
     typed = st.number_input(
-        "Memory limit (MiB)",
-        1,
-        value=shown,
-        key=_key("run-memory-limit"),
-        placeholder="none",
-        help=MEMORY_HELP,
+        "Memory limit (MiB)", 1, value=shown, key=_key("run-memory-limit"), placeholder="none", help=MEMORY_HELP
     )
     if typed is None:
         return {"memory_limit_bytes": None} if "memory_limit_bytes" in draft else {}
@@ -167,23 +156,10 @@ def _recovery(draft: Mapping[str, Any]) -> drafts.Document:
     with st.expander("Recovery", icon=":material/history:", key=_key("run-recovery")):
         one, two = st.columns(2)
         seconds = one.number_input(
-            "Checkpoint every (s)",
-            0.0,
-            None,
-            every_s,
-            10.0,
-            "%g",
-            _key("run-every-s"),
-            EVERY_HELP,
-            placeholder="never",
+            "Checkpoint every (s)", 0.0, None, every_s, 10.0, "%g", _key("run-every-s"), EVERY_HELP, placeholder="never"
         )
         steps = two.number_input(
-            "or every (steps)",
-            0,
-            value=every_steps,
-            key=_key("run-every-steps"),
-            placeholder="never",
-            help=STEPS_HELP,
+            "or every (steps)", 0, value=every_steps, key=_key("run-every-steps"), placeholder="never", help=STEPS_HELP
         )
         ways, title = list(RECOVERY), lambda one: RECOVERY[one]
         recovery = frame.segments("After a crash", ways, known["recovery"], _key("run-after-crash"), title)

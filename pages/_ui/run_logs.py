@@ -61,11 +61,7 @@ def _filtered(
         words = st.text_input("Text", key=f"{key}-words", placeholder="any", width=220)
         names = ["", *(part.name for part in view.submodels)]
         who = st.selectbox(
-            "Sub-model",
-            names,
-            key=f"{key}-who",
-            width=220,
-            format_func=lambda name: name or "all and the run",
+            "Sub-model", names, key=f"{key}-who", width=220, format_func=lambda name: name or "all and the run"
         )
         least = st.selectbox(
             "Level", logs.LEVELS, key=f"{key}-level", width=200, format_func=lambda level: TITLES[level]

@@ -99,10 +99,7 @@ def _device(view: RunView) -> markup.Fact:
     moved = f"trained on {', then '.join(devices)}" if len(devices) > 1 else threads
     device = markup.text(wording.device_text(view.device))
     return markup.Fact(
-        "Device",
-        f'<span class="u-clip" title="{device}">{device}</span>',
-        _lines(moved, _cost(view)),
-        tip=COST_HELP,
+        "Device", f'<span class="u-clip" title="{device}">{device}</span>', _lines(moved, _cost(view)), tip=COST_HELP
     )
 
 

@@ -18,12 +18,7 @@ SHA_LENGTH = 12
 SHOWN = 50
 """Rows shown at first."""
 DELETING, RENAMING = "library-deleting", "library-renaming"
-ENTRIES = {
-    "model": "Model",
-    "train_data": "Training data",
-    "test_data": "Test data",
-    "start_from.file": "Starts from",
-}
+ENTRIES = {"model": "Model", "train_data": "Training data", "test_data": "Test data", "start_from.file": "Starts from"}
 AGAIN = "Figures and models of ended runs stay, but training them again needs the file."
 DESCENDING = frozenset({"size", "runs", "added", "accuracy"})
 Key = Callable[[Any], Any]
@@ -153,13 +148,7 @@ def _filtered(held: Sequence[ShelvedFile], key: str) -> list[ShelvedFile]:
         kind = None
         if len(kinds) > 1:
             kind = st.selectbox(
-                "Kind",
-                kinds,
-                None,
-                key=f"{key}-kind",
-                placeholder="all kinds",
-                width=160,
-                label_visibility="collapsed",
+                "Kind", kinds, None, key=f"{key}-kind", placeholder="all kinds", width=160, label_visibility="collapsed"
             )
     text = asked.strip().lower()
     of_runs = frame.service().library.files_used_by(text) if text else frozenset()
@@ -251,10 +240,7 @@ def _file_bar(chosen: Sequence[ShelvedFile], key: str) -> None:
     one = chosen[0] if len(chosen) == 1 else None
     icon = ":material/account_tree:"
     if signed_in.may("save_draft") and st.button(
-        "Use in a new hybrid",
-        key=f"{key}-use",
-        icon=icon,
-        disabled=one is None or one.file.kind == "tokenizer",
+        "Use in a new hybrid", key=f"{key}-use", icon=icon, disabled=one is None or one.file.kind == "tokenizer"
     ):
         starts.with_file(chosen[0])
     if st.button("Rename…", key=f"{key}-rename", icon=":material/edit:", disabled=one is None):

@@ -111,11 +111,7 @@ def submodel_form(
         )
         said("test_data")
         if whole is not None and not test:
-            parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
-            for field, part in zip(("train", "test"), parts or (), strict=False):
-                file_pick.choose(part, key=f"{key}-{field}")
-            if parts is not None:
-                st.rerun()
+            _offer_split(whole, key)
     without_field = KEPT if ranked else (*KEPT, "priority")
     is_read = split_form.is_read(submodel, taken)
     without_field = (*without_field, *split_form.ENTRIES) if is_read else without_field
@@ -124,12 +120,7 @@ def submodel_form(
     values |= _name_and_order(submodel, chosen, _own_name(submodel, models, taken), taken, key=key, ranked=ranked)
     said("name", "priority", "deadline_s")
     if chosen is not None and chosen.kind == "weights":
-        seed = submodel.get("architecture") or {}
-        kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
-        values["architecture"] = _architecture(seed, chosen.filename, key)
-        opened = "architecture" in wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
-        with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
-            values["architecture"] |= _of_weights(kept, f"{key}-of-{model}")
+        values["architecture"] = _network_of(chosen, submodel, f"{key}-of-{model}", key, wrong="architecture" in wrong)
         said("architecture")
     elif chosen is None and model == submodel.get("model"):  # a file that is not in the library
         values["architecture"] = submodel.get("architecture")
@@ -140,17 +131,12 @@ def submodel_form(
     opened = bool(wrong & {"scale", "mean", "std"})
     if whole is None or (before is not None and fit.alike(before, whole)):
         values |= _scaling(submodel, key, opened=opened)
-    else:  # what was said belonged to other data
-        guess = {} if (scale := dropped.scale_for(chosen, whole)) is None else {"scale": scale}
-        kind = f"{whole.facts.get('input_dtype')}-{whole.facts.get('input_shape')}"
-        values = drafts.with_guesses(values, guess) | _scaling(guess, f"{key}-{kind}", opened=opened)
+    else:
+        values = _scaling_of_other_data(values, chosen, whole, key, opened=opened)
     said("scale", "mean", "std")
     inputs = meaning_form.input_names(whole)
     values["transforms"] = transform_form.transforms(
-        submodel.get("transforms", ()),
-        inputs,
-        key=f"{key}-transforms",
-        opened="transforms" in wrong,
+        submodel.get("transforms", ()), inputs, key=f"{key}-transforms", opened="transforms" in wrong
     )
     said("transforms")
     opened = bool(wrong & {"inputs", "output", "auxiliary"})
@@ -177,6 +163,36 @@ def submodel_form(
         st.html(markup.small(names))
     said("split", "sweep", *list(found))  # and findings that belong to no field
     return values
+
+
+def _offer_split(whole: FileView, key: str) -> None:
+    """Let the training data be split into those of training and of test."""
+    parts = file_pick.draw_split(whole, key=f"{key}-split", label="Split training data")
+    for field, part in zip(("train", "test"), parts or (), strict=False):
+        file_pick.choose(part, key=f"{key}-{field}")
+    if parts is not None:
+        st.rerun()
+
+
+def _network_of(
+    chosen: FileView, submodel: Mapping[str, Any], own_key: str, key: str, *, wrong: bool
+) -> dict[str, Any]:
+    """Ask which network a file of weights is for, and how its names are to be read."""
+    seed = submodel.get("architecture") or {}
+    kept = seed if drafts.reference(chosen) == submodel.get("model") else {}
+    asked = _architecture(seed, chosen.filename, key)
+    opened = wrong or any(kept.get(entry) for entry in OF_WEIGHTS)
+    with st.expander("Names in the file of weights", icon=":material/label:", expanded=opened):
+        return asked | _of_weights(kept, own_key)
+
+
+def _scaling_of_other_data(
+    values: dict[str, Any], chosen: FileView | None, whole: FileView, key: str, *, opened: bool
+) -> dict[str, Any]:
+    """The values with a guess: what was said of the scale belonged to other data."""
+    guess = {} if (scale := dropped.scale_for(chosen, whole)) is None else {"scale": scale}
+    kind = f"{whole.facts.get('input_dtype')}-{whole.facts.get('input_shape')}"
+    return drafts.with_guesses(values, guess) | _scaling(guess, f"{key}-{kind}", opened=opened)
 
 
 def restart(key: str) -> None:
@@ -284,10 +300,7 @@ def _start_from(
             return None
         chosen = next((file for file in offered if drafts.reference(file) == ref), None)
         ways = ["weights"] if chosen is not None and chosen.kind == "weights" else list(TAKE)
-        index, captions = (
-            ways.index(seed["take"]) if seed.get("take") in ways else 0,
-            [TAKE[way][1] for way in ways],
-        )
+        index, captions = (ways.index(seed["take"]) if seed.get("take") in ways else 0, [TAKE[way][1] for way in ways])
         title = {way: TAKE[way][0] for way in ways}.__getitem__
         take = two.radio("Load", ways, index, title, key=f"{key}-take-{ref}", captions=captions)
         kept = seed if ref == seed.get("file") else {}

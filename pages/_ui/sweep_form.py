@@ -30,12 +30,7 @@ def sweep(seed: Mapping[str, Any], hyperparameters: Mapping[str, Any], *, key: s
         offered = [*OFFERED, *(f"optimizer_args.{one.name}" for one in arguments if one.kind in ("number", "integer"))]
         offered += [entry for entry in seed if entry not in offered]
         chosen = st.multiselect(
-            "Vary",
-            offered,
-            list(seed),
-            key=f"{key}-entries",
-            format_func=_title,
-            placeholder="nothing: no sweep",
+            "Vary", offered, list(seed), key=f"{key}-entries", format_func=_title, placeholder="nothing: no sweep"
         )
         return {entry: _values(entry, seed.get(entry, ()), f"{key}-{entry}") for entry in chosen} or None
 

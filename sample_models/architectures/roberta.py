@@ -107,10 +107,7 @@ class Roberta(nn.Module):
             }
         )
         self.classifier = nn.ModuleDict(
-            {
-                "dense": nn.Linear(model_size, model_size),
-                "out_proj": nn.Linear(model_size, classes),
-            }
+            {"dense": nn.Linear(model_size, model_size), "out_proj": nn.Linear(model_size, classes)}
         )
         self.dropout = nn.Dropout(dropout)
         self.layers = tuple(encoder)

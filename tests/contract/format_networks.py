@@ -183,27 +183,11 @@ CASES: Mapping[str, Case] = {
     "lenet": _paper("lenet", (1, 28, 28), 10, {}),
     "resnet18": _paper("resnet18", (3, 8, 8), 10, {"width": 4}),
     "resnet34": _paper("resnet34", (3, 8, 8), 100, {"width": 4}),
-    "vgg16_cbam": _paper(
-        "vgg16_cbam",
-        (3, 32, 32),
-        10,
-        {"width": 4, "hidden": 16, "reduction": 4},
-    ),
+    "vgg16_cbam": _paper("vgg16_cbam", (3, 32, 32), 10, {"width": 4, "hidden": 16, "reduction": 4}),
     "transformer_lm": _paper(
-        "transformer_lm",
-        (12,),
-        50,
-        {"vocabulary": 50, "model_size": 16, "hidden": 16},
-        below=50,
-        dense=True,
+        "transformer_lm", (12,), 50, {"vocabulary": 50, "model_size": 16, "hidden": 16}, below=50, dense=True
     ),
-    "xlm_roberta": _paper(
-        "xlm_roberta",
-        (12,),
-        2,
-        {"vocabulary": 50, "model_size": 16, "hidden": 32},
-        below=50,
-    ),
+    "xlm_roberta": _paper("xlm_roberta", (12,), 2, {"vocabulary": 50, "model_size": 16, "hidden": 32}, below=50),
     "lstm": Case("LSTM classifier", LstmClassifier, (9,), 3, below=20),
     "unet": Case("U-Net", UNet, (1, 8, 8), 3, dense=True),
     "vit": Case("ViT", Vit, (1, 8, 8), 3),
@@ -219,29 +203,11 @@ CASES: Mapping[str, Case] = {
         architecture=ArchitectureSpec(name="huggingface", args={"config": BERT}),
     ),
     "encoder_decoder": Case(
-        "Encoder and decoder, two inputs",
-        EncoderDecoder,
-        (9,),
-        20,
-        below=20,
-        dense=True,
-        names=("src", "tgt"),
+        "Encoder and decoder, two inputs", EncoderDecoder, (9,), 20, below=20, dense=True, names=("src", "tgt")
     ),
     "auxiliary": Case(
-        "Auxiliary head in training",
-        Auxiliary,
-        (1, 8, 8),
-        3,
-        outputs=("logits", "aux"),
-        auxiliary={"aux": 0.4},
+        "Auxiliary head in training", Auxiliary, (1, 8, 8), 3, outputs=("logits", "aux"), auxiliary={"aux": 0.4}
     ),
     "stochastic_depth": Case("Stochastic depth", StochasticDepth, (1, 8, 8), 3),
-    "vae": Case(
-        "VAE with its own loss",
-        Vae,
-        (1, 8, 8),
-        0,
-        outputs=("images", "loss"),
-        own_loss=True,
-    ),
+    "vae": Case("VAE with its own loss", Vae, (1, 8, 8), 0, outputs=("images", "loss"), own_loss=True),
 }

@@ -159,12 +159,7 @@ def _require_certificate(
 
 
 def submodel(
-    data: ResidentData,
-    name: str,
-    definition: Definition,
-    case: Case,
-    train: Dataset,
-    test: Dataset,
+    data: ResidentData, name: str, definition: Definition, case: Case, train: Dataset, test: Dataset
 ) -> SubModel:
     spec = SubModelSpec.model_validate(
         {

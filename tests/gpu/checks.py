@@ -51,10 +51,7 @@ def memory_is_contained(device: torch.device) -> None:
 def divergence_is_noticed(device: torch.device) -> None:
     """A loss that is not a number ends its sub-model, and nobody else."""
     kind = KINDS["lenet"]
-    networks = [
-        ("wild", kind, spec_of("wild", kind, learning_rate=1e30)),
-        ("lenet", kind, spec_of("lenet", kind)),
-    ]
+    networks = [("wild", kind, spec_of("wild", kind, learning_rate=1e30)), ("lenet", kind, spec_of("lenet", kind))]
     ended = Bench(device, networks, IN_TURNS).run()
     assert ended["wild"].event is Event.FAIL
     assert "The loss of wild is" in (ended["wild"].cause or "")

@@ -34,12 +34,7 @@ from unifiednn_core.formats.registry import FORMATS, format_named
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.spec.run import SubModelSpec
 
-CASE_OF = {
-    "module": "transformer",
-    "state_dict": "resnet18",
-    "safetensors": "lenet",
-    "huggingface": "bert",
-}
+CASE_OF = {"module": "transformer", "state_dict": "resnet18", "safetensors": "lenet", "huggingface": "bert"}
 """Networks of `format_networks` by the format of their file; those of `pt2` are of the kit."""
 HYPER = {"epochs": 2, "batch_size": 4, "seed": 5, "optimizer": "adam"}
 SAMPLES = 14

@@ -144,10 +144,7 @@ def beside(deed: Callable[[Bad, Tensor], Tensor | None], monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("what", ENDS)
 def test_a_bad_step_is_the_affair_of_one_network(
-    what: str,
-    process: ProcessState,
-    victim_alone: str,
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, process: ProcessState, victim_alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deed, cause = ENDS[what]
     session = beside(deed, monkeypatch)
@@ -161,10 +158,7 @@ def test_a_bad_step_is_the_affair_of_one_network(
 
 @pytest.mark.parametrize("what", SETTINGS)
 def test_settings_of_the_process_are_put_back_after_each_step(
-    what: str,
-    process: ProcessState,
-    victim_alone: str,
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, process: ProcessState, victim_alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, name = SETTINGS[what]
     session = beside(setting(change), monkeypatch)
@@ -177,10 +171,7 @@ def test_settings_of_the_process_are_put_back_after_each_step(
 
 @pytest.mark.parametrize("what", ["float64", "no grad", "rounding", "flushed denormals"])
 def test_without_that_the_neighbour_would_suffer(
-    what: str,
-    process: ProcessState,
-    victim_alone: str,
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, process: ProcessState, victim_alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Stepper, "restore_process", lambda engine, job, **_: None)
     monkeypatch.setattr(ProcessState, "__exit__", lambda *_: None)

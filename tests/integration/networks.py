@@ -159,11 +159,7 @@ def lr_schedulers(draw: st.DrawFn, optimizer: str, epochs: int, steps_total: int
         "polynomial": {"total_iters": 4, "power": 2},
         "cosine_warm_restarts": {"T_0": 1, "T_mult": 2},
         "reduce_on_plateau": {"patience": 0, "factor": 0.5, "threshold": 0.05},
-        "one_cycle": {
-            "max_lr": 0.02,
-            "total_steps": steps_total,
-            "cycle_momentum": optimizer not in WITHOUT_MOMENTUM,
-        },
+        "one_cycle": {"max_lr": 0.02, "total_steps": steps_total, "cycle_momentum": optimizer not in WITHOUT_MOMENTUM},
         "cyclic": {
             "base_lr": 0.001,
             "max_lr": 0.02,

@@ -102,12 +102,7 @@ def test_tables_and_texts_are_imported_in_one_step_each(home: Home, tmp_path: Pa
     assert facts["inputs"] == {"attention_mask": "int64 [4]", "input_ids": "int64 [4]"} and facts["samples"] == 2
     (tmp_path / "tokenizer.json").write_text(TOKENIZER)
     (tmp_path / "plan.json").write_text(
-        json.dumps(
-            {
-                "columns": [{"kind": "number", "name": "column 2", "whole": True}],
-                "header": False,
-            }
-        )
+        json.dumps({"columns": [{"kind": "number", "name": "column 2", "whole": True}], "header": False})
     )
     (tmp_path / "book.txt").write_text("a b\nb a\n")
     book = unifiednn(

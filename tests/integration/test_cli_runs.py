@@ -66,12 +66,7 @@ def said(home: Home, *arguments: str) -> str:
     ],
 )
 def test_a_training_that_was_killed_at_any_moment_is_continued_in_the_foreground(
-    home: Home,
-    template: Template,
-    uninterrupted: dict[str, Any],
-    begin: Begin,
-    whom: str,
-    place: int,
+    home: Home, template: Template, uninterrupted: dict[str, Any], begin: Begin, whom: str, place: int
 ) -> None:
     process = begin(home, "train", str(template.spec_path), "--json")
     service = Service.open(home)

@@ -93,9 +93,7 @@ def test_nothing_of_one_submodel_is_left_when_it_has_ended() -> None:
     assert session.data.peek("train") is session.data.peek("test") is None
 
 
-def test_failed_and_ended_sub_models_free_their_memory_while_others_train(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_failed_and_ended_sub_models_free_their_memory_while_others_train(capfd: pytest.CaptureFixture[str]) -> None:
     def on_report(session: Session, report: Report) -> None:
         if isinstance(report, Stepped) and report.submodel == "third":
             alive.append([module() is not None for module in modules])

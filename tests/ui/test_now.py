@@ -147,7 +147,7 @@ def test_the_devices_show_what_they_have_and_never_a_zero_for_what_is_not_known(
                 "utilisation": 0.43,
                 "load": 1.25,
                 "others": [{"pid": 7, "user": "mallory", "name": "<b>x</b>", "size_bytes": None}],
-            },
+            }
         ]
     )
     words = text_of(open_page("now"))

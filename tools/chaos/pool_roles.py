@@ -12,15 +12,7 @@ from tools.chaos.plan import CHECKPOINT_STEPS, NEVER_S, short
 from tools.chaos.pool_plan import BY_NAME, TEAM, Submission
 from tools.chaos.rows import change, rows
 from tools.chaos.scene import ForkRequest, JournalEntry, Scene, What
-from tools.chaos.serving import (
-    POLL_S,
-    ForkLauncher,
-    await_pause,
-    newest_command,
-    open_service,
-    persistently,
-    sha256_of,
-)
+from tools.chaos.serving import POLL_S, ForkLauncher, await_pause, newest_command, open_service, persistently, sha256_of
 from unifiednn_core.base.clock import RealClock, stamp
 from unifiednn_core.base.errors import BadInput, IllegalTransition, NotFound
 from unifiednn_core.base.paths import SHARED_RUN

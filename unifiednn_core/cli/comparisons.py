@@ -19,11 +19,7 @@ ARMS: tuple[Mode, ...] = (*BASELINES, HYBRID)
 MODES = "concurrent: all processes at once; sequential: one after another."
 
 
-def baseline(
-    spec: SpecPath,
-    mode: Annotated[Baseline, typer.Option(help=MODES)],
-    as_json: AsJson = False,
-) -> None:
+def baseline(spec: SpecPath, mode: Annotated[Baseline, typer.Option(help=MODES)], as_json: AsJson = False) -> None:
     """Train the sub-models of a spec with plain PyTorch, one process each, and measure them."""
     with opened(as_json) as service:
         run_id = service.comparisons.submit_arm(load_run(spec), spec.resolve().parent, mode)

@@ -40,10 +40,7 @@ def download(run_id: RunId, submodel: MaybeSubModel = None, to: Folder = Path())
                 terminal.say(f"Its certificate does not hold. {' '.join(found.findings)}", to=terminal.err)
 
 
-def verify(
-    archive: Annotated[Path, typer.Argument(help="Zip of a separated model.")],
-    as_json: AsJson = False,
-) -> None:
+def verify(archive: Annotated[Path, typer.Argument(help="Zip of a separated model.")], as_json: AsJson = False) -> None:
     """Compare a downloaded model with its certificate: files, weights, and outputs for the probes in it."""
     with refusing(as_json):
         if not archive.is_file():

@@ -120,13 +120,7 @@ class Engine:
             trace=trace,
             fast=fast,
         )
-        self._company = Company(
-            self._roster,
-            self._rates,
-            self._meter,
-            memory=memory,
-            alone_until=alone_until or {},
-        )
+        self._company = Company(self._roster, self._rates, self._meter, memory=memory, alone_until=alone_until or {})
         self._gangs = Gangs(device, fast=fast, now_s=self._clock.monotonic_s, memory=memory)
         self._gang_steps = False
         """Whether the sub-models at work step together, as one gang."""
@@ -547,12 +541,7 @@ class Engine:
 
     def _judge(self, job: Job) -> None:
         """Evaluate a network that was joined of its parts and does not train, while the others rest."""
-        with (
-            self._lanes.parked(),
-            devices.preserved(self._device),
-            ProcessState(self._device),
-            job.submodel.world(),
-        ):
+        with self._lanes.parked(), devices.preserved(self._device), ProcessState(self._device), job.submodel.world():
             self._report(EpochDone(job.name, job.submodel.evaluate_joined()))
 
     def _probed(self, job: Job) -> Probes:

@@ -204,10 +204,7 @@ class Gang:
     """
 
     def __init__(
-        self,
-        members: Sequence[SubModel],
-        program: StepProgram | None,
-        now_s: Callable[[], float] = time.perf_counter,
+        self, members: Sequence[SubModel], program: StepProgram | None, now_s: Callable[[], float] = time.perf_counter
     ):
         """Form a fast gang of members whose steps run `program`, or an exact one without; `Gang.of` does."""
         self._members, self._program = list(members), program

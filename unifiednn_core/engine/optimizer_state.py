@@ -26,16 +26,7 @@ _REMEMBERED_RATES = ("eta", "step_size")
 SCHEDULED_RATES = ("base_lrs", "max_lrs", "min_lrs", "_last_lr", "eta_min", "default_min_lr")
 # Everything in an LR scheduler that its steps or a change of the learning rate change; each has some of it.
 CHANGING_IN_LR_SCHEDULERS = frozenset(
-    {
-        *SCHEDULED_RATES,
-        "last_epoch",
-        "_step_count",
-        "T_cur",
-        "T_i",
-        "best",
-        "num_bad_epochs",
-        "cooldown_counter",
-    }
+    {*SCHEDULED_RATES, "last_epoch", "_step_count", "T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter"}
 )
 # LR schedulers inside of one, in its state.
 STAGES = "_schedulers"

@@ -20,12 +20,7 @@ _RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
 _ATTENTION = (nn.MultiheadAttention, SelfAttention)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.TransformerEncoder)
 _PROJECTION = nn.modules.linear.NonDynamicallyQuantizableLinear  # a Linear by another name, in attention
-_QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, _PROJECTION}) - {
-    *_DROPOUTS,
-    *_RECURRENT,
-    *_ATTENTION,
-    nn.RReLU,
-}
+_QUIET = frozenset({*LAYERS.values(), *_CONTAINERS, _PROJECTION}) - {*_DROPOUTS, *_RECURRENT, *_ATTENTION, nn.RReLU}
 _ARCHITECTURES = SelfAttention.__module__.rpartition(".")[0] + "."  # the other layers there draw nothing themselves
 _HEADS = frozenset(head for _, head in huggingface.FAMILIES.values())
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

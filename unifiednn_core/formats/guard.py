@@ -58,12 +58,7 @@ class GraphGuard:
     def __call__(self, *inputs: Any) -> Any:
         """Run the graph; raises `ContractBroken` before the first call that is not allowed."""
         module = self._module if self._module.training else self._evaluation
-        kind = (
-            self._module.training,
-            torch.is_grad_enabled(),
-            _autocast(inputs),
-            *map(_kind, inputs),
-        )
+        kind = (self._module.training, torch.is_grad_enabled(), _autocast(inputs), *map(_kind, inputs))
         if kind in self._known:
             return type(module).forward(module, *inputs)
         run = _Checked(module, _autocast(inputs))

@@ -60,12 +60,7 @@ _REPEATED = frozenset({"num_layers"})
 MOST_REPEATED = 200
 MOST_DIMENSIONS = 8
 LARGEST = 2**31
-_SHOWN: dict[object, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-}
+_SHOWN: dict[object, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 _TORCH_ERRORS = (RuntimeError, ValueError, TypeError, OverflowError, ZeroDivisionError, AssertionError, IndexError)
 
 

@@ -49,12 +49,7 @@ class Certifier(Background):
     patience_s = ENDS_WITHIN_S  # nobody waits for a large model
 
     def __init__(
-        self,
-        home: Home,
-        store: Store,
-        clock: Clock,
-        *,
-        certify: Callable[[CertifyJob], CertifyReport] = client.certify,
+        self, home: Home, store: Store, clock: Clock, *, certify: Callable[[CertifyJob], CertifyReport] = client.certify
     ):
         """`certify` compares one zip in another process."""
         self._home, self._store, self._clock, self._certify = home, store, clock, certify

@@ -37,15 +37,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID, RunRow, SubModelRow
 from unifiednn_core.store.speeds import TimedTurn, Trained
 from unifiednn_core.views.estimates import Basis, Estimate, KeptForecast
-from unifiednn_core.views.forecast import (
-    Counterfactual,
-    JobSet,
-    Overheads,
-    PolicyForecast,
-    forecast,
-    forecasts,
-    kept,
-)
+from unifiednn_core.views.forecast import Counterfactual, JobSet, Overheads, PolicyForecast, forecast, forecasts, kept
 
 WHOLE_WORK_S = 100.0
 """Sum of all relative times, which so are percent of the work."""

@@ -120,11 +120,7 @@ class Library(Repository):
             .group_by(FileOwnerRow.owner)
         )
         kept = (
-            select(
-                SubModelRow.owner,
-                func.sum(SubModelRow.artifact_bytes),
-                func.sum(SubModelRow.checkpoint_bytes),
-            )
+            select(SubModelRow.owner, func.sum(SubModelRow.artifact_bytes), func.sum(SubModelRow.checkpoint_bytes))
             .where(SubModelRow.run_id.not_in(select(RunRow.id).where(RunRow.removed_at_s.is_not(None))))
             .group_by(SubModelRow.owner)
         )

@@ -1,11 +1,6 @@
 """What became of each column of a table, in words. Pure."""
 
-from unifiednn_core.spec.columns import (
-    WORDS,
-    Column,
-    ColumnPlan,
-    UsedColumn,
-)
+from unifiednn_core.spec.columns import WORDS, Column, ColumnPlan, UsedColumn
 
 _FILLED = {"mean": "the mean", "median": "the median", "zero": "zero", "flag": "zero, and a column says so"}
 _SHOWN = 6

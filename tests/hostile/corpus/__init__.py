@@ -3,18 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hostile.corpus import (
-    archives,
-    data,
-    documents,
-    images,
-    modules,
-    pickles,
-    readers,
-    tables,
-    texts,
-    weights,
-)
+from tests.hostile.corpus import archives, data, documents, images, modules, pickles, readers, tables, texts, weights
 
 Maker = Callable[[Path], Path]
 """Writes a hostile file into an empty folder and returns its path; its payload would make the folder's `CANARY`."""

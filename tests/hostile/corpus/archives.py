@@ -179,6 +179,6 @@ MAKERS: dict[str, Maker] = {
     "compressed": _compressed,
 }
 HARMLESS: dict[str, Maker] = {
-    "pickled sample inputs": _with_entry(SAMPLES, lambda folder: pickle.dumps(payload(folder))),
+    "pickled sample inputs": _with_entry(SAMPLES, lambda folder: pickle.dumps(payload(folder)))
 }
 """Read as the networks that they are; what would run in them is never opened."""

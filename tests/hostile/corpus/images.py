@@ -161,7 +161,5 @@ MAKERS: dict[str, Maker] = {
     "without an end": _edited(lambda content: content.__delitem__(slice(-30, None))),
     "with a wrong sum": _edited(lambda content: content.__setitem__(60, content[60] ^ 0xFF)),
 }
-HARMLESS: dict[str, Maker] = {
-    "image and archive at once": _beside(("cat/2.png", SMALL + _nested())),
-}
+HARMLESS: dict[str, Maker] = {"image and archive at once": _beside(("cat/2.png", SMALL + _nested()))}
 """Its pixels are taken, and nothing else of it."""

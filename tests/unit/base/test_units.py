@@ -2,13 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unifiednn_core.base.units import (
-    GIB,
-    MIB,
-    duration_text,
-    memory_bytes,
-    memory_text,
-)
+from unifiednn_core.base.units import GIB, MIB, duration_text, memory_bytes, memory_text
 
 
 @pytest.mark.parametrize(

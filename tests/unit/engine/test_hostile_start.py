@@ -81,10 +81,7 @@ HOSTILE: dict[str, tuple[Callable[[Checkpoint], Checkpoint], str]] = {
     "a kind of true threads": (of_kinds({**KIND, "threads": True}), "True as recipe.kinds.0.threads"),
     "a kind of no threads": (of_kinds({**KIND, "threads": 0}), "0 as recipe.kinds.0.threads"),
     "no groups": (lambda c: changed(c, "optimizer", param_groups=[]), "a list as optimizer.param_groups"),
-    "shapes": (
-        of_optimizer(0, exp_avg=torch.ones(9)),
-        "as optimizer.state.0.exp_avg; float32 [4, 1, 3, 3]",
-    ),
+    "shapes": (of_optimizer(0, exp_avg=torch.ones(9)), "as optimizer.state.0.exp_avg; float32 [4, 1, 3, 3]"),
     "unknown parameter": (of_optimizer(9, exp_avg=torch.ones(9)), "9 as a key of optimizer.state"),
     "endless moment": (of_optimizer(3, exp_avg=torch.full((3,), math.inf)), "optimizer.state.3.exp_avg that are NaN"),
     "model": (lambda c: replace(c, state={**c.state, "model": [1]}), "no state dict"),

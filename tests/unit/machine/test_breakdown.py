@@ -45,19 +45,9 @@ def test_differences_of_readings_give_way_before_tensors_do() -> None:
     assert fitted(25, breakdown) == breakdown | gone | {"data": 10, "weights": {"a": 15}}
 
 
-@given(
-    total=SIZES,
-    context=st.none() | SIZES,
-    data=SIZES,
-    footprints=FOOTPRINTS,
-    at_work=AT_WORK,
-)
+@given(total=SIZES, context=st.none() | SIZES, data=SIZES, footprints=FOOTPRINTS, at_work=AT_WORK)
 def test_the_host_is_shown_as_far_as_it_is_known(
-    total: int,
-    context: int | None,
-    data: int,
-    footprints: dict[str, Footprint],
-    at_work: dict[str, int | None],
+    total: int, context: int | None, data: int, footprints: dict[str, Footprint], at_work: dict[str, int | None]
 ) -> None:
     found = on_host(total, context_bytes=context, data_bytes=data, footprints=footprints, at_work=at_work)
     assert sum_of(found) <= total
@@ -68,10 +58,7 @@ def test_the_host_is_shown_as_far_as_it_is_known(
 
 @given(
     seen=st.builds(
-        GpuReading,
-        process_bytes=st.none() | SIZES,
-        device_bytes=st.none() | SIZES,
-        others_bytes=st.none() | SIZES,
+        GpuReading, process_bytes=st.none() | SIZES, device_bytes=st.none() | SIZES, others_bytes=st.none() | SIZES
     ),
     by_torch=st.fixed_dictionaries(
         {"before_bytes": st.none() | SIZES, "reserved_bytes": SIZES, "allocated_bytes": SIZES}

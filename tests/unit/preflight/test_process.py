@@ -99,10 +99,7 @@ def test_jobs_run_at_once_in_forks_of_a_process_with_one_thread(folder: Path) ->
 
 def test_a_job_that_waits_holds_up_no_other(folder: Path) -> None:
     job = InspectJob(path=folder / "cnn.pt2", filename="cnn.pt2")
-    with (
-        client.template.connect(client.INTAKE) as first,
-        client.template.connect(client.INTAKE),
-    ):
+    with client.template.connect(client.INTAKE) as first, client.template.connect(client.INTAKE):
         first.settimeout(60)
         first.sendall(job.model_dump_json().encode() + b"\n")
         assert b'"kind":"model"' in b"".join(iter(lambda: first.recv(2**16), b""))

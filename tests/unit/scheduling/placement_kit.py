@@ -18,11 +18,7 @@ MIB = 1024**2
 GIB = 1024**3
 PEOPLE = ("ann-zz", "bob-zz", "cat-zz")
 EVERYONE = SharingRule(Sharing.EVERYONE)
-RULES = (
-    EVERYONE,
-    SharingRule(Sharing.TEAM, {"ann-zz": "red", "bob-zz": "red"}),
-    SharingRule(Sharing.OWN),
-)
+RULES = (EVERYONE, SharingRule(Sharing.TEAM, {"ann-zz": "red", "bob-zz": "red"}), SharingRule(Sharing.OWN))
 MODES: tuple[PoolMode, ...] = ("pooled", "gathered", "private")
 POLICIES: tuple[Policy, ...] = (FirstComeFirstServed(), RoundRobin(), ShortestJobFirst(by="epochs"))
 KINDS = ("H200", "A100")

@@ -75,8 +75,7 @@ def test_who_may_not_share_a_process_never_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "other"),
-    [(CPU, {"threads": 2}), (ONE, {"profile": "fast"}), (ONE, {"private": True, "peak_bytes": GIB})],
+    ("on", "other"), [(CPU, {"threads": 2}), (ONE, {"profile": "fast"}), (ONE, {"private": True, "peak_bytes": GIB})]
 )
 def test_another_recipe_needs_a_hybrid_of_its_own(on: DeviceView, other: dict[str, object]) -> None:
     plan = decide(fleet([on], entry(0, [on]), entry(1, [on], **other)))

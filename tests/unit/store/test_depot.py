@@ -553,11 +553,7 @@ def test_a_folder_that_is_not_mounted_is_unreachable_not_empty(tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("url", "said"),
-    [
-        ("relative/folder", "not absolute"),
-        ("s3://me:word@bucket", "credentials"),
-        ("s3://b?secret=1", "credentials"),
-    ],
+    [("relative/folder", "not absolute"), ("s3://me:word@bucket", "credentials"), ("s3://b?secret=1", "credentials")],
 )
 def test_a_place_that_cannot_be_is_refused(url: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):

@@ -34,11 +34,4 @@ def test_only_what_differs_is_a_change():
 
 def test_what_lives_or_can_be_resumed_is_open_and_nothing_else():
     is_open = {state for state in State if dialogs.is_open(replace(mid_flight(), state=state))}
-    assert is_open == {
-        State.QUEUED,
-        State.STARTING,
-        State.RUNNING,
-        State.PAUSING,
-        State.PAUSED,
-        State.INTERRUPTED,
-    }
+    assert is_open == {State.QUEUED, State.STARTING, State.RUNNING, State.PAUSING, State.PAUSED, State.INTERRUPTED}

@@ -55,10 +55,7 @@ def test_each_model_becomes_a_sub_model_on_the_data_named_like_it():
 def test_without_a_common_name_data_go_by_shape_then_by_order():
     small, large = file("small.npz", shape=(4,)), file("large.npz", shape=(9,))
     files = [model("a.pt2", (9,)), model("b.pt2", (4,)), small, large]
-    assert trains(files) == [
-        "large.npz-0",
-        "small.npz-0",
-    ]
+    assert trains(files) == ["large.npz-0", "small.npz-0"]
     files = [model("a.pt2"), model("b.pt2"), file("one.npz"), file("two.npz")]
     assert trains(files) == ["one.npz-0", "two.npz-0"]
     files = [model("a.pt2"), model("b.pt2"), file("one.npz")]

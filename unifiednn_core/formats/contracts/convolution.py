@@ -94,14 +94,7 @@ def _transposed(dims: int) -> Rule:
 
     @rule(_text(dims, _TRANSPOSE, padding))
     def check(
-        input: Any,
-        weight: Any,
-        bias: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        groups: int,
-        dilation: Any,
+        input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
     ) -> None:
         given, kernel, channels = _check_ranks(dims, input, weight, groups)
         shapes = f"'input' {list(given.shape)}, 'weight' {list(kernel.shape)} in {groups} groups"

@@ -112,12 +112,7 @@ def parse_arguments(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_example(
-    inputs: Sequence[str],
-    *,
-    dtype: str = "",
-    batch: int = 8,
-    free: Sequence[str] = (),
-    data: Path | None = None,
+    inputs: Sequence[str], *, dtype: str = "", batch: int = 8, free: Sequence[str] = (), data: Path | None = None
 ) -> Example:
     """Read shapes such as `1,28,28` or `ids=64:int64`, and sizes that vary such as `1` or `ids:1`.
 

@@ -160,13 +160,7 @@ def of_charts(
         }
         revision = zlib.crc32(json.dumps([shown, figure], separators=(",", ":")).encode())
         drawn.append(shown | {"figure": figure, "revision": revision})
-    return {
-        "run": name,
-        "launchMs": launch_ms,
-        "chips": list(shown_chips),
-        "charts": drawn,
-        "words": WORDS,
-    }
+    return {"run": name, "launchMs": launch_ms, "chips": list(shown_chips), "charts": drawn, "words": WORDS}
 
 
 def packed(board: dict[str, Any]) -> bytes:

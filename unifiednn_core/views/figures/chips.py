@@ -9,10 +9,7 @@ from unifiednn_core.views.figures.layout import FAINT, identity
 from unifiednn_core.views.figures.palette import sign
 from unifiednn_core.views.runs import RunView
 
-BASELINE_DASHES: dict[Mode, str] = {
-    "concurrent": "6px,3px",
-    "sequential": "2px,3px",
-}
+BASELINE_DASHES: dict[Mode, str] = {"concurrent": "6px,3px", "sequential": "2px,3px"}
 
 
 class Chip(TypedDict):

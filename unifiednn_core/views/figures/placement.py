@@ -104,7 +104,7 @@ def _memory(number: int, name: str, device: PlannedDevice, until_s: float) -> li
             yaxis="y2",
             line={"color": colour, "width": 1.5, "shape": "hv"},
             hovertemplate="%{y:,.0f} MiB<extra></extra>",
-        ),
+        )
     ]
     if device.cap_bytes is not None:
         limit, cap = f"limit of {name}", device.cap_bytes / MIB

@@ -30,11 +30,7 @@ LANE_PX, FRAME_PX, MIN_HEIGHT_PX = 22, 68, 158
 CHARACTER_PX, LEAST_MARGIN_PX = 6.4, 62
 GAP_LANES = 0.7
 """Room between two arms."""
-SUBTITLES = {
-    "hybrid": "turns on the device",
-    "concurrent": "each in its own process",
-    "sequential": "one by one",
-}
+SUBTITLES = {"hybrid": "turns on the device", "concurrent": "each in its own process", "sequential": "one by one"}
 _BACK_TO_BACK_S = 1e-3
 _HATCHED = {
     "color": grey(0.35),

@@ -119,11 +119,7 @@ _BAD_CLASSES: Refused = {
     "reduction": [{"reduction": 3}],
 }
 _PAIR = {"self": f(4, 3), "target": f(4, 3)}
-_BAD_PAIR: Refused = {
-    "fit": [{"target": f(4, 2)}],
-    "int64": [{"target": i(4, 3)}],
-    "reduction": [{"reduction": -1}],
-}
+_BAD_PAIR: Refused = {"fit": [{"target": f(4, 2)}], "int64": [{"target": i(4, 3)}], "reduction": [{"reduction": -1}]}
 _SCATTER = {"self": f(4, 5), "dim": 1, "index": i(3, 7), "src": f(3, 8)}
 _CONV: Changes = {"input": f(2, 4, 6, 6), "weight": f(6, 2, 3, 3), "bias": f(6), "groups": 2}
 _TRANSPOSE: Changes = {"input": f(2, 4, 6, 6), "weight": f(4, 3, 3, 3), "bias": f(6), "groups": 2, "stride": [2, 2]}

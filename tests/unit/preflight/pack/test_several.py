@@ -208,11 +208,7 @@ def test_draws_of_its_own_reach_the_graph_of_each_mode(code: Path, files: dict[s
             example(src="5"),
             ("missing 1 required positional argument: 'tgt'", "--input src=5:int64 --input tgt=SIZES:DTYPE"),
         ),
-        (
-            "EncoderDecoder",
-            example(src="5", tgt=(4,)),
-            ("batch [3, 5] of int64 and [3, 4] of float32",),
-        ),
+        ("EncoderDecoder", example(src="5", tgt=(4,)), ("batch [3, 5] of int64 and [3, 4] of float32",)),
     ],
 )
 def test_inputs_that_do_not_fit_are_told(

@@ -120,8 +120,7 @@ def test_a_configuration_that_has_only_defaults_is_made(make: Make, annotation: 
 
 
 @pytest.mark.parametrize(
-    ("classes", "annotation", "call"),
-    [("", ": NetConfig", "NetConfig(classes=3)"), (" = 3", "", "NetConfig()")],
+    ("classes", "annotation", "call"), [("", ": NetConfig", "NetConfig(classes=3)"), (" = 3", "", "NetConfig()")]
 )
 def test_a_configuration_is_asked_for_with_a_function_that_works_once_it_is_filled_in(
     make: Make, tmp_path: Path, classes: str, annotation: str, call: str
