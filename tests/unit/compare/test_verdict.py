@@ -399,3 +399,8 @@ def test_the_report_and_the_document_name_the_techniques() -> None:
     assert document["arms"]["concurrent"]["techniques"] == {}
     assert document["verdict"]["concurrent"]["lossy"] == ["lenet"]
     assert "techniques" not in cards(comparison(HYBRID, CONCURRENT))
+
+
+def test_a_network_that_the_baseline_lacks_has_no_equal_weights() -> None:
+    short = replace(CONCURRENT, submodels=CONCURRENT.submodels[:1])
+    assert comparison(HYBRID, short).verdicts["concurrent"].identical_weights is None

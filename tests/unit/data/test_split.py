@@ -50,6 +50,12 @@ def test_the_parts_hold_every_sample_once_in_order(
     assert [int((parts["test"]["targets"] == label).sum()) for label in range(4)] == [3, 3, 3, 3]
 
 
+@pytest.mark.parametrize(("samples", "tested"), [(10, 3), (9, 2), (2, 1)])
+def test_a_share_is_rounded_to_the_nearest_sample(samples: int, tested: int, tmp_path: Path) -> None:
+    parts = halves(saved(tmp_path, samples), tmp_path / "out", test_share=0.25, by_class=False)
+    assert len(parts["test"]["inputs"]) == tested
+
+
 def test_equal_file_share_and_seed_give_equal_bytes_and_another_seed_others(tmp_path: Path) -> None:
     path = saved(tmp_path)
 

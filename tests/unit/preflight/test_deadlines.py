@@ -56,6 +56,13 @@ def test_a_joining_one_may_not_break_the_deadline_of_another() -> None:
     assert found({"small": 29}, beside=late) == [], "it misses its deadline anyway"
 
 
+def test_one_that_is_due_at_the_same_moment_counts_as_ahead() -> None:
+    job, other = (
+        SimulatedJob(name=name, seconds_per_step=left_s, deadline_s=20.0) for name, left_s in (("a", 10), ("b", 15))
+    )
+    assert deadlines.needed_s(job, [other]) == 25.0
+
+
 def test_an_unknown_speed_is_a_warning_and_the_others_are_still_checked() -> None:
     unknown, late = sorted(
         found({"small": 99, "large": 20}, {"large": 2.0}), key=lambda one: one.severity, reverse=True
