@@ -20,7 +20,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from pages._ui import banners, forecast_panel, frame, predictions, preview, submodels
+from pages._ui import banners, forecast_panel, frame, predictions, preview, run_table, submodels
 from tests.hostile.names import NAMES, poisoned
 from tests.ui import fake_arms, fake_views
 from unifiednn_core.base.errors import BadInput, Finding
@@ -38,6 +38,7 @@ from unifiednn_core.views import graph, markup, wording
 from unifiednn_core.views.figures import curves, layout, marks, memory, schedule
 from unifiednn_core.views.forecast import JobSet, forecast
 from unifiednn_core.views.report import cards, html, selection, tables
+from unifiednn_core.views.run_lines import RunLine
 from unifiednn_core.views.run_rows import metrics_frame
 from unifiednn_core.views.runs import CommandView, FileView, RunView
 from unifiednn_core.views.side_by_side import Side
@@ -116,6 +117,7 @@ def pieces(name: str) -> dict[str, str]:
         "preview": "".join(preview.panel(data_set(name, image)) for image in ("", "data:image/png;base64,") if valid),
         "certificate": submodels.row(hybrid, replace(hybrid.submodels[0], certificate=untrue)),
         "rows": "".join(submodels.row(hybrid, part) + submodels.mini(part, hybrid) for part in hybrid.submodels),
+        "list": "".join(run_table._line(RunLine(run=hybrid, owners=(f"ann{name}",))).cells),
         "values": submodels.values(hybrid),
         "waiting": banners.waiting(replace(hybrid, waiting_commands=(asked,))),
         "prediction": predictions.measured(hybrid) + markup.strip(predictions.facts(predicted, "fcfs")),
