@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
 
 from tests.clock import SimulatedClock
@@ -36,6 +37,7 @@ from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.depot import settle
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import address
+from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN, TelemetryRows
 from unifiednn_core.views.event_text import event_text
 
@@ -102,6 +104,12 @@ def test_a_short_training_is_recorded_step_by_step(store: Store, record: Reporte
     assert [row.test_accuracy for row in history.epochs["a"]] == [0.5]
     [a, _] = store.runs.get("r")[1]
     assert (a.epochs_done, a.steps_done, a.test_loss, a.step_s) == (1, 5, 1.0, 0.125)
+
+
+def test_samples_of_data_that_another_person_lent_do_not_leave_with_the_model(store: Store, record: Reporter) -> None:
+    with store._database.write() as session:
+        session.execute(update(SubModelRow).where(SubModelRow.name == "a").values(lenders=["bob"]))
+    assert [record._ships_probes(name) for name in ("a", "b")] == [False, True]
 
 
 def test_one_that_does_not_learn_is_told_once_until_it_learns(
