@@ -1,14 +1,16 @@
 """A small folder of data in the form of the real one, and comparisons as values."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from tests.ui import fake_arms
 from tools.bench.prepare import Prepared
 from tools.bench.runner import BenchRepeats
 from tools.bench.scenarios import Case, Scenario, Task, Threshold
-from unifiednn_core.spec.run import Mode, RunSpec, SubModelSpec
-from unifiednn_core.views.comparison import Arm, ArmSubModel, Comparison, Spread, Verdict
+from unifiednn_core.spec.run import RunSpec, SubModelSpec
+from unifiednn_core.views.comparison import Comparison, Spread
 
 TWO = tuple(
     Task(name=f"lenet-{place}", network="lenet", data="mnist", epochs=2, batch_size=32, learning_rate=0.01, seed=place)
@@ -43,58 +45,15 @@ def write_data(folder: Path, samples: int = 64) -> Path:
     return folder
 
 
-def arm(mode: Mode, memory: float, makespan: float, repeats: int = 2) -> Arm:
-    def spread(value: float) -> Spread:
-        return Spread(tuple(value + 0.01 * repeat for repeat in range(repeats)))
-
-    parts = tuple(
-        ArmSubModel(
-            name=task.name,
-            number=number,
-            wait_s=spread(1.0),
-            service_s=spread(2.0),
-            turnaround_s=spread(3.0),
-            cpu_s=None,
-            test_accuracy=0.5,
-            train_loss=1.0,
-            state_sha256=("ab",) * repeats,
-        )
-        for number, task in enumerate(TWO)
-    )
-    return Arm(
-        mode=mode,
-        run_ids=tuple(str(repeat) for repeat in range(repeats)),
-        memory_bytes=Spread((memory,) * repeats),
-        memory_source="process PSS",
-        makespan_s=spread(makespan),
-        mean_turnaround_s=spread(makespan),
-        cpu_s=spread(makespan),
-        gpu_s=None,
-        submodels=parts,
-    )
-
-
 def measured(memory_ratio: float = 0.5, repeats: int = 2, withheld: str | None = None) -> BenchRepeats:
     """Two repeats of the tiny workload, one more was asked for."""
-    ratio = Spread((memory_ratio,) * repeats)
-    verdict = Verdict(
-        mode="concurrent",
-        memory_ratio=None if withheld else ratio,
-        makespan_ratio=None if withheld else Spread((1.2, 1.4)),
-        mean_turnaround_ratio=None if withheld else Spread((0.8, 1.1)),
-        cpu_seconds_ratio=None if withheld else Spread((1.0, 1.0)),
-        gpu_seconds_ratio=None,
-        identical_weights=withheld is None,
-        withheld_because=withheld,
-    )
-    comparison = Comparison(
-        run_id="1",
-        name="tiny",
-        fingerprint="f",
-        hybrid=arm("hybrid", memory_ratio * 2**30, 3.0, repeats),
-        baselines={"concurrent": arm("concurrent", 2**30, 2.5, repeats)},
-        verdicts={"concurrent": verdict},
-    )
+    verdict = fake_arms.verdict(ratios=(Spread((memory_ratio,) * repeats),) * 4)
+    if withheld is not None:
+        verdict = replace(fake_arms.withheld("concurrent", withheld), identical_weights=False)
+    hybrid, concurrent = (fake_arms.arm(mode, repeats) for mode in ("hybrid", "concurrent"))
+    names = {"run_id": "1", "name": "tiny", "fingerprint": "f"}
+    baselines, verdicts = {"concurrent": concurrent}, {"concurrent": verdict}
+    comparison = Comparison(**names, hybrid=hybrid, baselines=baselines, verdicts=verdicts)
     parts = tuple(SubModelSpec(name=task.name, model="m", train_data="mnist.safetensors") for task in TWO)
     prepared = Prepared(CASE, RunSpec(submodels=parts, threads=1), Path(), ("MNIST.",))
     return BenchRepeats(

@@ -36,13 +36,6 @@ def test_a_promise_that_does_not_hold_stands_at_the_top() -> None:
         "| [worse](results/worse-cpu.json), cpu | two, fcfs: memory against concurrent | at most 0.90 | 0.95 |" in text
     )
     assert "tiny" not in text
-    rows = [("a", "3 ms", "**no**"), ("b", "1 ms", "yes")]
-    told = {"title": "Steps:", "heads": ("step", "median", "holds"), "rows": rows}
-    tables = FOUND | {"passed": False, "tables": [told], "notes": ["Promised: at most 2 ms."]}
-    text = report.promises([("tiny-cpu.json", tables)])
-    assert text.splitlines()[-1] == "| [tiny](results/tiny-cpu.json), cpu | a | at most 2 ms. | median: 3 ms |"
-    silent = report.promises([("tiny-cpu.json", FOUND | {"passed": False})])
-    assert "see the file" in silent
 
 
 def test_the_page_says_what_the_files_say() -> None:

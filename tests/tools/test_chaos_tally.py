@@ -39,23 +39,11 @@ def test_a_fault_that_killed_is_counted_by_its_point() -> None:
     assert (outcome.kills, outcome.unplanned_deaths) == (1, 0)
 
 
-def test_a_worker_that_ends_well_after_sigterm_was_killed_too() -> None:
-    assert count(started(1, 0.0), struck(1, "sigterm"), ended(1, 1.0, 143)).kills == 1
-
-
 def test_a_worker_and_a_server_at_once_are_one_kill() -> None:
     outcome = count(shot(1, 5.0), shot(2, 5.01, "server"), ended(1, 5.1, -9), ended(2, 5.1, -9, "server"))
     assert outcome.struck == {("any moment: worker and server", "sigkill"): 1}
     apart = count(shot(1, 5.0), shot(2, 6.0, "server"), ended(1, 5.1, -9), ended(2, 6.1, -9, "server"))
     assert apart.kills == 2
-
-
-def test_a_shot_that_came_after_the_end_killed_nobody() -> None:
-    assert count(shot(1, 5.0), ended(1, 5.1, 0)).kills == 0
-
-
-def test_a_new_interpreter_died_of_its_planned_fault() -> None:
-    assert count(started(1, 0.0, fresh=True), ended(1, 1.0, -9)).struck == {(FAULT.point, FAULT.action): 1}
 
 
 def test_any_other_death_is_a_problem() -> None:
@@ -69,35 +57,11 @@ def test_a_worker_that_ends_before_a_locked_store_is_no_problem() -> None:
     assert len(count(started(1, 0.0), struck(1, "disk_full"), ended(1, 1.0, 1)).problems) == 1
 
 
-def test_a_worker_in_whose_place_another_was_started_ends_by_itself() -> None:
-    late = (started(1, 0.0), started(2, 1.0, number=1), ended(1, 2.0, 1))
-    assert count(*late).problems == []
-    assert len(count(started(1, 0.0), ended(1, 2.0, 1), started(2, 3.0, number=1)).problems) == 1
-    assert len(count(started(1, 0.0), replace(late[1], run_id="another"), ended(1, 2.0, 1)).problems) == 1
-
-
-def test_a_disk_that_stays_full_is_one_fault_and_no_kill() -> None:
-    outcome = count(started(1, 0.0), *(struck(1, "disk_full"),) * 3)
-    assert outcome.struck == {("store.after_commit", "disk_full"): 1}
-    assert outcome.kills == 0
-
-
 def test_recovery_is_timed_from_the_death_to_the_first_step_of_the_next() -> None:
     outcome = count(started(1, 0.0), struck(1), ended(1, 1.0, -9), started(2, 1.5), stepped(3.25), stepped(4.0))
     assert outcome.recovery_s == [2.25]
     fresh = count(started(1, 0.0), struck(1), ended(1, 1.0, -9), started(2, 1.5, fresh=True), stepped(3.25))
     assert (fresh.recovery_s, fresh.fresh_recovery_s) == ([], [2.25])
-
-
-def test_the_clock_starts_anew_with_a_second_death() -> None:
-    outcome = count(struck(1), ended(1, 1.0, -9), started(2, 2.0), struck(2), ended(2, 3.0, -9), stepped(5.0))
-    assert outcome.recovery_s == [2.0]
-
-
-def test_a_pause_is_no_recovery() -> None:
-    paused = JournalEntry(what="paused", role="test", at_s=2.0)
-    assert count(struck(1), ended(1, 1.0, -9), paused, stepped(9.0)).recovery_s == []
-    assert count(ended(1, 1.0, 0), stepped(9.0)).recovery_s == []
 
 
 def test_what_comes_after_the_end_does_not_count() -> None:

@@ -1,6 +1,6 @@
 """Strikes are counted by what they met, and every other death needs a reason."""
 
-from tools.chaos.cluster.judge import FENCED, WITHIN_S, tally
+from tools.chaos.cluster.judge import WITHIN_S, tally
 from tools.chaos.judge import ANY_MOMENT
 from tools.chaos.scene import JournalEntry
 
@@ -23,21 +23,10 @@ def test_a_host_counts_once_however_many_processes_it_had() -> None:
     assert (outcome.kills, outcome.unplanned_deaths) == (1, 0)
 
 
-def test_what_kills_nobody_is_counted_apart() -> None:
-    outcome = tally([fault("split"), fault("stop"), shot(1, "sigstop"), fault("connection")])
-    assert outcome.lasting == {"split": 1, "stop": 1}
-    assert outcome.kills == 1
-
-
 def test_a_fault_that_a_process_met_by_itself_counts_once_it_has_died() -> None:
     struck = JournalEntry(what="struck", role="worker", pid=1, point="store.after_commit", action="sigkill")
     assert tally([struck, ended(1, -9)]).struck == {("store.after_commit", "sigkill"): 1}
     assert tally([struck]).kills == 0
-
-
-def test_a_worker_that_has_lost_its_hybrid_gives_up() -> None:
-    outcome = tally([ended(1, FENCED)])
-    assert (outcome.gave_up, outcome.unplanned_deaths) == (1, 0)
 
 
 def test_a_process_gives_up_soon_after_a_fault_and_not_without_one() -> None:
