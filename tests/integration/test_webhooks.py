@@ -198,10 +198,12 @@ def test_a_kill_loses_nothing_and_what_comes_twice_has_one_id(
     assert len({headers["webhook-id"] for _, headers, _ in receiver.taken}) == 1
 
 
-def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_silent(
+def test_the_process_of_the_supervisor_sends_and_a_receiver_that_never_ends_is_cut_off(
     here: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receiver.drip = threading.Event()  # it never ends its answer
+    assert LASTS_S < LEASE_S
+    monkeypatch.setattr(webhooks, "LASTS_S", 0.2)
+    receiver.drip = threading.Event()
     hook(here, receiver)
     looks: list[float] = []
     monkeypatch.setattr(here.service._supervisor, "tick", lambda: looks.append(0.0))
@@ -210,45 +212,16 @@ def test_the_process_of_the_supervisor_sends_and_goes_on_while_a_receiver_is_sil
     wait_until(lambda: receiver.taken)
     before = len(looks)
     wait_until(lambda: len(looks) > before + 1)
-    assert len(receiver.taken) == 1
+    wait_until(lambda: "No answer" in str(here.of(ADMIN).notifications.webhooks()[0].error))
     receiver.drip.set()
 
 
-def test_of_two_processes_one_sends(
-    here: World, clock: SimulatedClock, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook(here, receiver)
-    end(here, HERS)
-
-    def meanwhile(*given: object) -> None:
-        sender(here, clock).round()
-        deliver(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(webhooks, "deliver", meanwhile)
-    sender(here, clock).round()
-    assert told(receiver) == ["run.completed"]
-
-
-PRIVATE = [
-    "http://127.0.0.1:1/x",
-    "https://127.0.0.1/x",
-    "https://localhost/x",
-    "https://[::1]/x",
-    "https://0.0.0.0/x",
-    "https://10.1.2.3/x",
-    "https://192.168.1.1/x",
-    "https://169.254.169.254/latest/meta-data",
-    "https://2130706433/",
-    "https://0x7f.1/",
-    "https://[::ffff:127.0.0.1]/",
-    "https://[64:ff9b::7f00:1]/",
-    "https://[2002:7f00:1::]/",
-    "https://[fe80::1]/",
-    "https://100.64.0.1/",
-    "https://224.0.0.1/",
-    "http://93.184.216.34/in-the-clear",
-]
-MALFORMED = [
+PRIVATE = (
+    "127.0.0.1 localhost [::1] 0.0.0.0 10.1.2.3 169.254.169.254 2130706433 0x7f.1 [::ffff:127.0.0.1] "
+    "[64:ff9b::7f00:1] [2002:7f00:1::] [fe80::1] 100.64.0.1 224.0.0.1"
+)
+IN_THE_CLEAR = ("http://127.0.0.1:1/x", "http://93.184.216.34/x")
+MALFORMED = (
     "",
     "x",
     "ftp://93.184.216.34/",
@@ -256,11 +229,11 @@ MALFORMED = [
     "https://",
     "https://93.184.216.34/\r\nX: y",
     "https://[/",
-]
+)
 
 
 def test_an_admin_over_the_network_cannot_reach_an_address_inside(here: World) -> None:
-    for url in (*PRIVATE, *MALFORMED):
+    for url in (*(f"https://{host}/x" for host in PRIVATE.split()), *IN_THE_CLEAR, *MALFORMED):
         with pytest.raises(BadInput):
             here.of(ADMIN).notifications.add_webhook(url)
         with pytest.raises(BadInput):
@@ -297,32 +270,6 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     assert [path for path, _, _ in receiver.taken] == ["/hook"]
 
 
-@pytest.mark.parametrize("silent", ["handshake", "answer"])
-def test_a_receiver_that_never_ends_is_cut_off(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, silent: str
-) -> None:
-    assert LASTS_S < LEASE_S
-    monkeypatch.setattr(webhooks, "LASTS_S", 0.2)
-    receiver.drip = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(BadInput, match="No answer"):
-        url = receiver.url if silent == "answer" else f"https://127.0.0.1:{other.getsockname()[1]}/"
-        deliver(WebhookRow(url=url, secret="whsec_AAAA", private=True), {"id": "x"}, NOW_S)
-    receiver.drip.set()
-
-
-def test_a_webhook_with_much_to_hear_delays_others_by_one_delivery(
-    here: World, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("one", "two"):
-        here.store.webhooks.add(webhook_id=name, url=name, secret="x", private=False, events=EVENTS, by="")
-    for run in (HERS, HIS):
-        end(here, run)
-    order: list[str] = []
-    monkeypatch.setattr(webhooks, "deliver", lambda hook, *_: order.append(hook.url))
-    sender(here, clock).round()
-    assert order == ["one", "two", "one", "two"]
-
-
 def test_the_terminal_manages_webhooks(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIFIEDNN_HOME", str(tmp_path / "cli"))
     run = CliRunner().invoke
@@ -331,8 +278,3 @@ def test_the_terminal_manages_webhooks(tmp_path: Path, receiver: Receiver, monke
     assert listed["webhook_id"] == made["webhook_id"] and listed["events"] == ["run.failed"]
     assert made["secret"] not in json.dumps(listed)
     assert run(app, ["webhooks", "test", made["webhook_id"]]).exit_code == 0 and told(receiver) == ["test"]
-    receiver.status = 500
-    assert run(app, ["webhooks", "test", made["webhook_id"]]).exit_code == 2
-    assert run(app, ["webhooks", "remove", made["webhook_id"]]).exit_code == 0
-    assert run(app, ["webhooks", "add", receiver.url, "--event", "party"]).exit_code == 2
-    assert run(app, ["webhooks", "list"]).exit_code == 0
