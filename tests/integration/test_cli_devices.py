@@ -3,13 +3,12 @@ import json
 import pytest
 
 from tests.integration.cli_kit import unifiednn
+from tests.unit.rows import host_of
 from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
 from unifiednn_core.machine.devices import devices_of_host
-from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.devices import on_host
 from unifiednn_core.store import Store
-from unifiednn_core.store.hosts import HostRow
 
 
 @pytest.fixture(autouse=True)
@@ -44,19 +43,8 @@ def test_devices_are_listed_drained_and_limited(home: Home) -> None:
 
 def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
     store, devices = Store.open(home), [on_host(one, "gpu-1") for one in devices_of_host()]
-    me = own_identity()
     for name, facts in (("server", {"torch": "2.13"}), ("gpu-1", {"torch": "2.12"})):
-        started_at_s = me.started_at_s
-        store.hosts.enter(
-            HostRow(
-                name=name,
-                machine="m",
-                boot_id=me.boot_id,
-                agent_pid=me.pid,
-                agent_started_at_s=started_at_s,
-                facts=facts,
-            )
-        )
+        store.hosts.enter(host_of(name, facts=facts))
     store.devices.write(devices, "gpu-1")
     assert {*listed(home)} == {"gpu-1/cpu:0", "gpu-1/cpu:1"}, "a server without devices runs: no command adds any"
     store.devices.write(devices_of_host())

@@ -11,15 +11,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.integration.web_server import WebServer, pieces
+from tests.unit.rows import part_of, row_of
 from tests.waiting import wait_until
 from unifiednn_core.base.clock import RealClock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.uploads import BLOCK_BYTES
 from unifiednn_core.store import Store
-from unifiednn_core.store.schema import RunRow, SubModelRow
 
 MIB = 1024**2
-GROWTH_BYTES = 20 * MIB
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +91,6 @@ def test_a_cut_connection_goes_on_where_it_was(web, data):
     assert web.home.file(digest).read_bytes() == data
     assert quarantined(web) == []
     assert web.ask("GET", upload)[0] == 404
-
-
-@pytest.mark.long  # the limit is half a minute
-def test_who_falls_silent_is_given_up(web, data):
-    upload = web.begin("digits.safetensors", len(data))
-    there = BLOCK_BYTES + 10_000
-    silent = half_sent(web, upload, data[:there], len(data))
-    wait_until(lambda: web.offset(upload) == there)
-    wait_until(lambda: web.send(upload, there, data[there : there + 1])[0] == 204, "the end of the silent connection")
-    assert web.send(upload, there + 1, data[there + 1 :]) == (204, len(data))
-    silent.close()
 
 
 @pytest.mark.slow
@@ -216,25 +204,10 @@ def test_every_answer_has_the_headers_and_only_known_hosts_get_one(web):
 @pytest.fixture(scope="module")
 def trained(server) -> Path:
     """File of the trained model `net` of run `r-1`."""
-    return trained_in(server.home)
-
-
-def trained_in(home: Home) -> Path:
+    home = server.home
     store = Store.open(home, RealClock())
-    run = RunRow(id="r-1", name="r-1", state="completed", device="cpu", spec={}, threads=1, created_at_s=0.0)
-    part = SubModelRow(
-        run_id="r-1",
-        name="net",
-        arrival=0,
-        state="completed",
-        priority=0,
-        model_format="pt2",
-        parameters=1,
-        epochs=1,
-        steps_total=1,
-        artifact="net.zip",
-    )
-    store.runs.add((run, [part]))
+    part = part_of(run_id="r-1", name="net", state="completed", artifact="net.zip")
+    store.runs.add((row_of("r-1", state="completed"), [part]))
     store.close()
     path = home.run("r-1") / "models" / "net.zip"
     path.parent.mkdir(parents=True)

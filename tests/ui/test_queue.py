@@ -4,11 +4,10 @@ import pytest
 
 from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
+from tests.unit.rows import host_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
-from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.spec.devices import on_host
 from unifiednn_core.spec.run import BASELINES
-from unifiednn_core.store.hosts import HostRow
 
 
 @pytest.fixture
@@ -45,24 +44,11 @@ def test_a_device_is_drained_and_used_again(open_page, busy):
 
 
 def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, busy):
-    me, known = own_identity(), busy.store.devices.all()
-    [cpu] = [row.device for row in known if row.name == "cpu"]
-
-    def enter(name, torch):
-        busy.store.hosts.enter(
-            HostRow(
-                name=name,
-                machine=f"{name}.lab",
-                boot_id=me.boot_id,
-                agent_pid=me.pid,
-                agent_started_at_s=me.started_at_s,
-                facts={"torch": torch},
-            )
-        )
-
-    enter("server", "2.13")
+    [cpu] = [row.device for row in busy.store.devices.all() if row.name == "cpu"]
+    enter = busy.store.hosts.enter
+    enter(host_of("server", facts={"torch": "2.13"}))
     assert "Hosts" not in text_of(open_page("queue"))
-    enter("gpu-1", "2.12")
+    enter(host_of("gpu-1", machine="gpu-1.lab", facts={"torch": "2.12"}))
     busy.store.devices.write([on_host(cpu, "gpu-1")], "gpu-1")
     app = open_page("queue")
     words = text_of(app)
@@ -76,18 +62,8 @@ def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, bus
 
 
 def test_a_host_that_parks_says_so_and_is_forgotten_once_it_is_away(open_page, busy):
-    me = own_identity()
     for name in ("server", "gpu-1"):
-        busy.store.hosts.enter(
-            HostRow(
-                name=name,
-                machine="m",
-                boot_id=me.boot_id,
-                agent_pid=me.pid,
-                agent_started_at_s=me.started_at_s,
-                facts={},
-            )
-        )
+        busy.store.hosts.enter(host_of(name))
     busy.store.devices.write([on_host(busy.store.devices.all()[0].device, "gpu-1")], "gpu-1")
     app = open_page("queue")
     assert "Forget gpu-1" not in labels(app), "it is there"

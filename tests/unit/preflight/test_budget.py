@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.reports import report_of
 from tests.unit.preflight.test_need import definition
 from tests.unit.techniques.test_offload import resnet18
 from unifiednn_core.base.errors import Finding
@@ -16,7 +17,7 @@ from unifiednn_core.preflight import measure as measuring
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.fixed_nodes import budget_findings, fixed
 from unifiednn_core.preflight.prediction import MemoryNeed
-from unifiednn_core.preflight.report import CheckReport, SubModelReport
+from unifiednn_core.preflight.report import CheckReport
 from unifiednn_core.preflight.trial import Trial, Tried
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.techniques.live_bytes import LiveBytes
@@ -121,19 +122,7 @@ def test_virtual_nodes_that_fit_themselves_keep_the_budget(tight: MemoryNeed) ->
     asked = {"name": "offload", "budget_mib": 2.5}
     trial, _ = tried(asked, "virtual_nodes")
     assert findings(trial, tight) == []
-    known = SubModelReport(
-        name="one",
-        format="kit",
-        parameters=1,
-        weights_bytes=1,
-        input_shape=(3, 32, 32),
-        samples=SAMPLES,
-        test_samples=None,
-        classes=10,
-        steps_per_epoch=1,
-        memory=tight,
-        least_part=1,
-    )
+    known = report_of("one", samples=SAMPLES, memory=tight, least_part=1)
     spec = RunSpec.model_validate({"name": "run", "submodels": [trial.spec.model_dump(mode="json")], "device": "cuda"})
     found = fixed(spec, CheckReport(findings=(), submodels={"one": known}, files={}), lambda *_: {"one"})
     nodes = found.submodels["one"].nodes

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from tests.reports import report_of
 from tests.unit.preflight.estimate_kit import MIB, need
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.machine import allocator
@@ -43,18 +44,8 @@ def report(asked: RunSpec, *, known: bool = True) -> CheckReport:
 
     def facts(name: str, batch: int, split: int) -> SubModelReport:
         memory = need(batch=batch, split=split, weights=WEIGHTS[name], optimizer=2 * WEIGHTS[name])
-        return SubModelReport(
-            name=name,
-            format="pt2",
-            parameters=WEIGHTS[name],
-            weights_bytes=1,
-            input_shape=(1, 8, 8),
-            samples=100,
-            test_samples=None,
-            classes=10,
-            steps_per_epoch=4,
-            memory=memory if known else None,
-        )
+        memory = memory if known else None
+        return report_of(name, parameters=WEIGHTS[name], samples=100, steps_per_epoch=4, memory=memory)
 
     def file(name: str) -> ResolvedFile:
         return ResolvedFile(path=Path(name), sha256=name, size_bytes=1, filename=name)

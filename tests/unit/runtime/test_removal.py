@@ -3,16 +3,17 @@
 import hashlib
 import os
 import signal
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 
 from tests.clock import SimulatedClock
-from tests.unit.rows import part_of
+from tests.unit.rows import part_of, row_of
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, HostileFile, NotFound
 from unifiednn_core.base.paths import Home
@@ -44,9 +45,6 @@ class House:
 
     home: Home
     store: Store
-    dies: int = 0
-    """How many passings of a failpoint the next deletion survives; 0 for all."""
-    known: dict[str, str] = field(default_factory=dict)
 
     def import_file(self, number: int, person: str) -> None:
         path = self.home.file(sha(number))
@@ -58,18 +56,8 @@ class House:
 
     def submit(self, run_id: str, number: int, person: str) -> None:
         part = {"name": "a", "model": f"sha256:{sha(number)}", "train_data": f"sha256:{sha(number)}"}
-        run = RunRow(
-            id=run_id,
-            name=run_id,
-            submitter=person,
-            state="queued",
-            device="cpu",
-            threads=1,
-            spec={"submodels": [part]},
-            created_at_s=0.0,
-        )
-        row = part_of(run_id=run_id, name="a", owner=person)
-        self.store.runs.add((run, [row]))
+        run = row_of(run_id, submitter=person, spec={"submodels": [part]})
+        self.store.runs.add((run, [part_of(run_id=run_id, name="a", owner=person)]))
         self.store.telemetry.write(run_id, TelemetryRows(memory=[{"at_s": 1.0, "source": "PSS", "size_bytes": 1}]))
         for folder in ("models", "checkpoints/a"):
             (self.home.run(run_id) / folder).mkdir(parents=True)
@@ -94,6 +82,17 @@ class House:
                 assert {getattr(row, column) for row in found} <= folders, table.name
         for use in by_name["file_uses"]:
             assert self.store.runs.get(use.run_id)[0].state not in OPEN or use.sha256 in files
+
+
+@pytest.fixture
+def house(home: Home) -> Iterator[House]:
+    """A house with a file of Ann's and a run of it."""
+    store = Store.open(home.create(), SimulatedClock())
+    made = House(home, store)
+    made.import_file(0, "ann")
+    made.submit("r0", 0, "ann")
+    yield made
+    store.close()
 
 
 def attempt(call, *given, **named) -> bool:
@@ -162,13 +161,10 @@ def test_files_and_rows_stay_together_whatever_happens_and_a_kill_heals(tmp_path
 
 
 @pytest.mark.parametrize("point", ["removal.after_mark", "removal.after_files", "store.after_commit"])
-def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_start_finishes(home: Home, point: str) -> None:
-    store = Store.open(home.create(), SimulatedClock())
-    house = House(home, store)
-    house.import_file(0, "ann")
-    house.submit("r0", 0, "ann")
+def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_start_finishes(house: House, point: str) -> None:
+    home = house.home
     house.end("r0")
-    store.close()
+    house.store.close()
     child = os.fork()
     if not child:
         failpoints.arm(failpoints.Fault(point, "sigkill"))
@@ -183,11 +179,9 @@ def test_a_process_that_is_killed_in_the_middle_leaves_what_the_next_start_finis
     again.close()
 
 
-def test_a_file_that_an_open_run_needs_stays_also_for_its_last_owner(home: Home) -> None:
-    house = House(home.create(), Store.open(home, SimulatedClock()))
-    house.import_file(0, "ann")
+def test_a_file_that_an_open_run_needs_stays_also_for_its_last_owner(house: House) -> None:
+    home = house.home
     house.import_file(0, "bob")
-    house.submit("r0", 0, "ann")
     with pytest.raises(BadInput, match="has not ended"):
         removal.remove_file(home, house.store, sha(0), "ann", for_all=False)
     removal.remove_file(home, house.store, sha(0), "bob", for_all=False)  # who learns nothing of ann's run
@@ -196,15 +190,12 @@ def test_a_file_that_an_open_run_needs_stays_also_for_its_last_owner(home: Home)
     assert not home.file(sha(0)).exists() and house.store.library.files() == []
     with pytest.raises(BadInput, match="no file"):
         house.submit("r1", 0, "ann")
-    house.store.close()
 
 
-def test_a_hybrid_of_several_runs_goes_with_the_last_of_them(home: Home) -> None:
-    store = Store.open(home.create(), SimulatedClock())
-    house, hybrid_id = House(home, store), "h20260101-000000-aaaa"
-    house.import_file(0, "ann")
+def test_a_hybrid_of_several_runs_goes_with_the_last_of_them(house: House) -> None:
+    home, store, hybrid_id = house.home, house.store, "h20260101-000000-aaaa"
+    house.submit("r1", 0, "ann")
     for run_id in ("r0", "r1"):
-        house.submit(run_id, 0, "ann")
         house.end(run_id)
     with store._database.write() as session:
         session.add(HybridRow(id=hybrid_id, shared=True, ended_at_s=5.0))
@@ -218,16 +209,11 @@ def test_a_hybrid_of_several_runs_goes_with_the_last_of_them(home: Home) -> None
     assert not log.parent.exists()
     with pytest.raises(NotFound):
         store.hybrids.get(hybrid_id)
-    assert inspect(store._database._engine).get_table_names()
-    store.close()
 
 
-def test_checkpoints_and_their_rows_go_together_and_a_kill_heals(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_and_their_rows_go_together_and_a_kill_heals(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry comes before, and then is refused, or after, and then writes into a folder of its own."""
-    store = Store.open(home.create(), SimulatedClock())
-    house, folder = House(home, store), home.run("r0") / "checkpoints"
-    house.import_file(0, "ann")
-    house.submit("r0", 0, "ann")
+    home, store, folder = house.home, house.store, house.home.run("r0") / "checkpoints"
     with pytest.raises(BadInput):
         removal.remove_checkpoints(home, store, "r0")
     assert folder.is_dir()
@@ -246,16 +232,12 @@ def test_checkpoints_and_their_rows_go_together_and_a_kill_heals(home: Home, mon
     removal.finish(home, store)
     assert [path.name for path in folder.rglob("*")] == ["a", "new"]
     assert {path.name for path in home.run("r0").iterdir()} == {"checkpoints", "models"}
-    store.close()
 
 
 def test_a_run_that_is_being_deleted_is_not_counted_nor_certified_and_is_erased_at_a_second_try(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(home.create(), SimulatedClock())
-    house, later_s = House(home, store), 1e12
-    house.import_file(0, "ann")
-    house.submit("r0", 0, "ann")
+    home, store, later_s = house.home, house.store, 1e12
     house.end("r0")
     store.runs.record_export("r0", "a", Event.COMPLETE, model={"artifact": "a.zip"})
     assert store.monitoring.counts().submodels and store.runs.uncertified(later_s)
@@ -272,15 +254,12 @@ def test_a_run_that_is_being_deleted_is_not_counted_nor_certified_and_is_erased_
     monkeypatch.setattr(removal.shutil, "rmtree", meets_a_certifier)
     removal.finish(home, store)
     assert len(tries) == 2 and not home.run("r0").exists()
-    store.close()
 
 
-def test_an_unexpected_error_delays_one_certificate_and_what_is_due_is_read_under_the_lock(home: Home) -> None:
-    store = Store.open(home.create(), SimulatedClock())
-    house = House(home, store)
-    house.import_file(0, "ann")
+def test_an_unexpected_error_delays_one_certificate_and_what_is_due_is_read_under_the_lock(house: House) -> None:
+    home, store = house.home, house.store
+    house.submit("r1", 0, "ann")
     for run_id in ("r0", "r1"):
-        house.submit(run_id, 0, "ann")
         store.runs.record_export(run_id, "a", Event.COMPLETE, model={"artifact": "file"})
     certifier, asked = Certifier(home, store, store.runs._clock), list[str]()
 
@@ -294,7 +273,6 @@ def test_an_unexpected_error_delays_one_certificate_and_what_is_due_is_read_unde
     certifier.tick()
     certifier.tick()
     assert sorted(asked) == ["r0", "r1"]
-    store.close()
 
 
 def test_an_older_zip_never_replaces_a_newer_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,18 +118,8 @@ def test_a_run_remembers_where_it_trained_and_says_if_kinds_differ(server: World
     assert [(stay.submodel, stay.device, stay.kind) for stay in view.stays] == [("lenet", "cpu", CPU.kind)]
     assert (view.device, view.kinds) == ("cpu", ())
     with server.store._database.write() as session:
-        session.add(
-            AttemptRow(
-                run_id=HERS.run_id,
-                submodel="lenet",
-                attempt=2,
-                from_step=5,
-                at_s=2000.0,
-                hybrid_id=HYBRID,
-                device="cuda:0",
-                device_kind="H200",
-            )
-        )
+        who = {"run_id": HERS.run_id, "submodel": "lenet", "hybrid_id": HYBRID, "attempt": 2}
+        session.add(AttemptRow(**who, from_step=5, at_s=2000.0, device="cuda:0", device_kind="H200"))
     view = server.of(ALICE).runs.observe(HERS.run_id)
     assert view.kinds == (CPU.kind, "H200") and view.device == "cuda:0"
 

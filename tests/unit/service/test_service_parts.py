@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
+from tests.reports import report_of
 from tests.unit.service.kit import ALICE, BOB, HERS, OPERATOR, World, sha
 from unifiednn_core.base.errors import BadInput, Finding
 from unifiednn_core.machine.devices import devices_of_host, processor_name
 from unifiednn_core.preflight import client
-from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile, SubModelReport
+from unifiednn_core.preflight.report import CheckReport, FileReport, ResolvedFile
 from unifiednn_core.service import submission
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.submission import own_findings
@@ -48,20 +49,7 @@ def intake(monkeypatch: pytest.MonkeyPatch) -> None:
                 name: ResolvedFile(path=base, sha256=content_of(base / name), size_bytes=1, filename="f")
                 for name in names
             },
-            submodels={
-                part.name: SubModelReport(
-                    name=part.name,
-                    format="pt2",
-                    parameters=1,
-                    weights_bytes=4,
-                    input_shape=(1,),
-                    samples=8,
-                    test_samples=None,
-                    classes=None,
-                    steps_per_epoch=1,
-                )
-                for part in spec.submodels
-            },
+            submodels={part.name: report_of(part.name) for part in spec.submodels},
         )
 
     monkeypatch.setattr(client, "inspect", inspect)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from tests.clock import SimulatedClock
 from tests.databases import NewUrl
 from tests.places import Place
-from tests.unit.rows import part_of
-from tests.waiting import PATIENCE_S, wait_until
+from tests.unit.rows import part_of, row_of
+from tests.waiting import PATIENCE_S
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound
 from unifiednn_core.base.files import move
@@ -33,7 +33,6 @@ from unifiednn_core.store.blob_rows import file_key
 from unifiednn_core.store.blobs import MARK, BlobDamaged, FolderBlobs, blobs_at
 from unifiednn_core.store.database import Database
 from unifiednn_core.store.people import People
-from unifiednn_core.store.schema import RunRow
 
 SLOW = pytest.mark.slow
 KINDS = ["home", "folder", pytest.param("s3", marks=SLOW)]
@@ -99,18 +98,8 @@ class Hosts:
         removal.remove_file(home, store, sha256(content_of(number)), "", for_all=True)
 
     def submit(self, host: int, run_id: str) -> None:
-        run = RunRow(
-            id=run_id,
-            name=run_id,
-            submitter="",
-            state="queued",
-            device="cpu",
-            threads=1,
-            spec={"submodels": [{"name": "n"}]},
-            created_at_s=0.0,
-        )
-        row = part_of(run_id=run_id, name="n", owner="")
-        self.at(host)[1].runs.add((run, [row]))
+        run = row_of(run_id, spec={"submodels": [{"name": "n"}]})
+        self.at(host)[1].runs.add((run, [part_of(run_id=run_id, name="n", owner="")]))
 
     def checkpoint(self, host: int, run_id: str) -> None:
         """As a worker on this host: it brings what there is, trains, writes, keeps the last two, and records."""
@@ -296,40 +285,6 @@ def test_a_host_that_reads_badly_takes_nothing_from_the_others(
     hosts.heal()
     assert store.blobs.files_without() == []
     hosts.consistent()
-
-
-def test_a_hash_counts_also_if_another_thread_forgets_all_of_them(home: Home) -> None:
-    class Cleared(dict[Any, str]):
-        def __setitem__(self, key: Any, value: str) -> None:
-            super().__setitem__(key, value)
-            self.clear()
-
-    (home.root / "file").write_bytes(content_of(1))
-    files = depot.Depot(home, None, None)  # type: ignore[arg-type]
-    files._known = Cleared()
-    assert files._sha256(home.root / "file") == sha256(content_of(1))
-
-
-@pytest.mark.parametrize("place", SHARED, indirect=True)
-def test_equal_bytes_from_many_threads_and_hosts_are_one_blob(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = open_hosts(place, monkeypatch)
-    barrier = threading.Barrier(8)
-
-    def put(number: int) -> None:
-        barrier.wait(PATIENCE_S)
-
-        def put_once() -> bool:
-            with suppress(BlobsUnreachable, FileNotFoundError):  # the threads of a host share its quarantine here
-                hosts.import_file(number % 2, 1)
-                return True
-            return False
-
-        wait_until(put_once)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(put, range(8)))
-    hosts.consistent()
-    assert place.names() == {file_key(sha256(content_of(1)))}
 
 
 @pytest.mark.parametrize("place", SHARED, indirect=True)

@@ -75,18 +75,12 @@ def order_of(entries: list[Waiting]) -> list[Waiting]:
 @pytest.mark.parametrize("seed", range(20))
 def test_placement_follows_the_line_and_nobody_is_delayed_by_more_than_the_moved_one(seed: int) -> None:
     chance = random.Random(seed)
-    jobs = [
-        entry(
-            0,
-            [ONE],
-            keys=(f"s{at}/n",),
-            run_id=f"s{at}",
-            submitted_at_s=float(at),
-            private=True,
-            left_s=float(chance.randint(1, 50)),
-        )
-        for at in range(chance.randint(2, 6))
-    ]
+
+    def job(at: int) -> Waiting:
+        who = {"keys": (f"s{at}/n",), "run_id": f"s{at}", "submitted_at_s": float(at), "private": True}
+        return entry(0, [ONE], **who, left_s=float(chance.randint(1, 50)))
+
+    jobs = [job(at) for at in range(chance.randint(2, 6))]
     at, to = chance.randrange(len(jobs)), chance.randrange(len(jobs))
     view = FleetView(now_s=0.0, devices=(ONE,), rule=EVERYONE, mode="private")
     before = replace(view, waiting=tuple(order_of(jobs)))

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.clock import SimulatedClock
-from tests.unit.rows import part_of
+from tests.unit.rows import part_of, row_of
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run_query import RunQuery
 from unifiednn_core.store import Store, run_lists
@@ -32,21 +32,10 @@ def _fill(store: Store) -> None:
             state, owner, device = draw.choice(list(State)), draw.choice(PEOPLE), draw.choice(DEVICES)
             run_id, name = f"2026-{place:04}", f"{draw.choice(('Alpha', 'beta', '100%_x'))}-{place}"
             ended = 2000.0 + draw.random() * 99 if state in ENDED else None
-            session.add(
-                RunRow(
-                    id=run_id,
-                    name=name,
-                    submitter=owner,
-                    state=state.value,
-                    device="auto",
-                    spec={"policy": {}},
-                    created_at_s=float(draw.randrange(1000)),
-                    launched_at_s=1000.0,
-                    ended_at_s=ended,
-                    fingerprint=f"f{place % 9}",
-                    removed_at_s=1.0 if place % 10 == 0 else None,
-                )
-            )
+            who = {"name": name, "submitter": owner, "fingerprint": f"f{place % 9}", "spec": {"policy": {}}}
+            times = {"created_at_s": float(draw.randrange(1000)), "launched_at_s": 1000.0, "ended_at_s": ended}
+            removed = {"removed_at_s": 1.0 if place % 10 == 0 else None}
+            session.add(row_of(run_id, state=state.value, **who, **times, **removed))
             session.add(HybridRow(id=run_id, device=device, peak_memory_bytes=draw.choice((None, draw.randrange(99)))))
             session.flush()
             for number, own in enumerate({owner, draw.choice(PEOPLE)}):

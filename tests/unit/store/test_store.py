@@ -10,7 +10,7 @@ from sqlalchemy import text, update
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from tests.clock import SimulatedClock
-from tests.unit.rows import part_of
+from tests.unit.rows import part_of, row_of
 from unifiednn_core.base.errors import IllegalTransition, NotFound, WrongSchema
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import Event
@@ -38,16 +38,7 @@ def add_run(
 ) -> None:
     parts = [{"name": name, "priority": 0, "hyperparameters": {"epochs": 1}} for name in names]
     spec = {"recovery": recovery, "policy": {"name": "fcfs"}, "submodels": parts}
-    run = RunRow(
-        id=run_id,
-        name=run_id,
-        shared=shared,
-        state="queued",
-        device=device,
-        spec=spec,
-        threads=1,
-        created_at_s=created_at_s,
-    )
+    run = row_of(run_id, shared=shared, device=device, spec=spec, created_at_s=created_at_s)
     submodels = [
         part_of(run_id=run_id, name=name, owner=owners[place], lenders=list(lenders), arrival=place)
         for place, name in enumerate(names)
