@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -26,25 +27,20 @@ OWNERS = RunOwners(OPERATOR.id, {"resnet": ALICE.id, "lenet": BOB.id, "transform
 MY_FILES = frozenset({f"sha256:{sha('resnet')}"})
 
 
+def event(submodel: str | None, message: str, code: str = "entered", **more: Any) -> EventView:
+    return EventView(**{"at_s": 1.0, "submodel": submodel, "kind": "state", "code": code, "message": message, **more})
+
+
 def full_view() -> RunView:
     """A run of three in mid-flight, with everything in it that could tell one person of another."""
     view = mid_flight()
     sizes = ("weights", "gradients", "optimizer", "transient", "data", "paper")
     part = {f"{kind}_bytes": 1 for kind in sizes}
     names = [submodel.name for submodel in view.submodels]
-    spec = {
-        "name": "demo",
-        "policy": {"name": "round_robin"},
-        "submodels": [
-            {
-                "name": name,
-                "model": f"sha256:{sha(name)}",
-                "train_data": f"sha256:{sha('digits')}",
-                "start_from": {"file": f"sha256:{sha('start')}", "take": "weights"},
-            }
-            for name in names
-        ],
-    }
+    start = {"file": f"sha256:{sha('start')}", "take": "weights"}
+    files = {"train_data": f"sha256:{sha('digits')}", "start_from": start}
+    parts = [{"name": name, "model": f"sha256:{sha(name)}", **files} for name in names]
+    spec = {"name": "demo", "policy": {"name": "round_robin"}, "submodels": parts}
     return replace(
         view,
         spec=spec,
@@ -62,25 +58,13 @@ def full_view() -> RunView:
         ),
         events=(
             *view.events,
-            EventView(
-                at_s=1.0,
-                submodel=None,
-                kind="recovery",
-                code="worker_lost",
-                message="It died.",
-                fields={"cause": "The worker died at transformer."},
+            event(
+                None, "It died.", "worker_lost", kind="recovery", fields={"cause": "The worker died at transformer."}
             ),
-            EventView(
-                at_s=1.0,
-                submodel="resnet",
-                kind="state",
-                code="entered",
-                state=State.RUNNING,
-                message="resnet is running.",
-            ),
-            EventView(at_s=1.0, submodel="resnet", kind="refused", code="refused", message="Not lenet."),
-            EventView(at_s=1.0, submodel="resnet", kind="state", code="legacy", message="lenet made way for resnet."),
-            EventView(at_s=1.0, submodel="lenet", kind="state", code="entered", message="lenet is running."),
+            event("resnet", "resnet is running.", state=State.RUNNING),
+            event("resnet", "Not lenet.", "refused", kind="refused"),
+            event("resnet", "lenet made way for resnet.", "legacy"),
+            event("lenet", "lenet is running."),
         ),
         schedule=(
             Slice(submodel="lenet", start_s=0.0, end_s=1.0, steps=1, reason="lenet is the smallest of 3."),
@@ -142,21 +126,15 @@ def test_totals_of_the_whole_are_withheld_and_ones_own_memory_is_shown() -> None
     )
 
 
-UNCHANGED = {
-    "run_id",
-    "name",
-    "policy",
-    "policy_text",
-    "device",
-    "mode",
-    "threads",
-    "created_at_s",
-    "launched_at_s",
-    "started_at_s",
-    "checkpoint_text",
-    "recovery",
-    "shared",
-}
+_UNCHANGED = (
+    "run_id name policy policy_text device mode threads created_at_s launched_at_s started_at_s checkpoint_text "
+    "recovery shared"
+)
+_MADE = (
+    "state submodels ended_at_s elapsed_s makespan_s cause remedy now_reason waits_for waiting_commands breakdown "
+    "marks schedule events spec stays"
+)
+UNCHANGED, MADE = set(_UNCHANGED.split()), set(_MADE.split())
 
 
 def test_every_field_of_a_run_is_known_to_the_filter() -> None:
@@ -167,25 +145,7 @@ def test_every_field_of_a_run_is_known_to_the_filter() -> None:
     view = RunView(**secret | known)  # type: ignore[arg-type]
     seen = share_of(view, MINE, MY_FILES)
     assert {name for name, value in secret.items() if getattr(seen, name) is value} == UNCHANGED
-    made = {
-        "state",
-        "submodels",
-        "ended_at_s",
-        "elapsed_s",
-        "makespan_s",
-        "cause",
-        "remedy",
-        "now_reason",
-        "waits_for",
-        "waiting_commands",
-        "breakdown",
-        "marks",
-        "schedule",
-        "events",
-        "spec",
-        "stays",
-    }
-    assert set(known) == made
+    assert set(known) == MADE
 
 
 @pytest.mark.parametrize(
@@ -213,15 +173,8 @@ def test_how_others_end_does_not_show(mine: State, run_state: State, shown: Stat
 def test_why_a_run_failed_as_a_whole_is_not_told_by_the_part_that_failed_with_it() -> None:
     view, cause = full_view(), "his-secrets.npz holds no tensors."
     failed = tuple(replace(part, state=State.FAILED, cause=cause, remedy="Look at it.") for part in view.submodels)
-    event = EventView(
-        at_s=1.0,
-        submodel="resnet",
-        kind="state",
-        code="entered",
-        message=f"resnet is failed. {cause}",
-        fields={"cause": cause},
-    )
-    seen = share_of(replace(view, state=State.FAILED, cause=cause, submodels=failed, events=(event,)), MINE, MY_FILES)
+    told = (event("resnet", f"resnet is failed. {cause}", fields={"cause": cause}),)
+    seen = share_of(replace(view, state=State.FAILED, cause=cause, submodels=failed, events=told), MINE, MY_FILES)
     assert "his-secrets" not in repr(seen) and "Ask an operator" in f"{seen.submodels[0].remedy}"
     own = replace(view.submodels[0], name="resnet", state=State.FAILED, cause="Its loss is infinite.", remedy="Retry.")
     seen = share_of(replace(view, submodels=(own,)), MINE, MY_FILES)
