@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from sample_models.architectures import build as build_network
+from tests.integration.networks import definition_over
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.engine import Engine
@@ -17,7 +17,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.optimizers import build_criterion, build_lr_scheduler, build_optimizer
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
@@ -64,24 +64,7 @@ class Ravenous(nn.Module):
 
 def definition(kind: Kind | None, seed: int = 0) -> Definition:
     """Definition of a network with the weights that follow from the seed; without a kind, of the ravenous one."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        weights = _untrained(kind).state_dict()
-
-    def build() -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            module = _untrained(kind)
-        module.load_state_dict(weights)
-        return module
-
-    module = build()
-    return Definition(
-        format="kit",
-        path=Path("kit"),
-        build=build,
-        parameters=count_parameters(module),
-        weights_bytes=size_bytes(module.state_dict()),
-    )
+    return definition_over(lambda: _untrained(kind), seed)
 
 
 def _untrained(kind: Kind | None) -> nn.Module:

@@ -5,14 +5,14 @@ range can end a CUDA context. Each runs twice over one pattern and once over ano
 not repeatable for other reasons, and tells nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests.hostile.operators.seeds import seeds
-from tests.hostile.operators.values import Call, T, contents, mapped
+from tests.hostile.operators.values import Call, T, contents, flat, mapped
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.formats.operators import resolve
 
@@ -79,7 +79,7 @@ def _run(function: Callable[..., Any], call: Call, device: torch.device, pattern
             leaves.append(value.requires_grad_())
     torch.manual_seed(0)
     try:
-        outputs = list(_flat(function(*args, **kwargs)))
+        outputs = list(flat(function(*args, **kwargs)))
         roots = [part for part in outputs if isinstance(part, Tensor) and part.requires_grad]
         gradients = (
             torch.autograd.grad(roots, leaves, [*map(torch.ones_like, roots)], allow_unused=True) if roots else ()
@@ -92,14 +92,6 @@ def _run(function: Callable[..., Any], call: Call, device: torch.device, pattern
 def _writes(function: Callable[..., Any]) -> bool:
     schema = getattr(function, "_schema", None)
     return schema is not None and schema.is_mutable
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
 
 
 def _bytes(value: Any) -> Any:

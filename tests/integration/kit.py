@@ -1,14 +1,13 @@
 """Small real networks and data, for tests that train."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from tests.integration import vanilla_loop
-from tests.integration.networks import CLASSES, ZOO, cnn, mlp
+from tests.integration.networks import CLASSES, ZOO, cnn, definition_over, mlp
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.checkpoint import Checkpoint
@@ -18,7 +17,7 @@ from unifiednn_core.engine.hybrid import HybridModel
 from unifiednn_core.engine.progress import EpochFigures
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
+from unifiednn_core.formats.base import Definition
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.company import MemoryRoom
@@ -42,24 +41,7 @@ def dataset(samples: int = 37, seed: int = 0) -> Dataset:
 
 def definition(network: str, seed: int = 0) -> Definition:
     """A definition over a network of this kit, with initial weights that follow from the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        weights = NETWORKS[network]().state_dict()
-
-    def build() -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            module = NETWORKS[network]()
-        module.load_state_dict(weights)
-        return module
-
-    module = build()
-    return Definition(
-        format="kit",
-        path=Path("kit"),
-        build=build,
-        parameters=count_parameters(module),
-        weights_bytes=size_bytes(module.state_dict()),
-    )
+    return definition_over(NETWORKS[network], seed)
 
 
 def submodel_spec(name: str, *, priority: int = 0, **hyperparameters: Any) -> SubModelSpec:

@@ -4,12 +4,14 @@ Images [batch, 1, 6, 6] go in, class scores [batch, 4] come out.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from unifiednn_core.formats.base import Definition, count_parameters, size_bytes
 from unifiednn_core.spec.choices import LR_SCHEDULERS, OPTIMIZERS
 
 CLASSES = 4
@@ -88,6 +90,28 @@ class Recurrent(nn.Module):
         hidden, _ = self.lstm(images.squeeze(1))
         scores: Tensor = self.head(hidden[:, -1])
         return scores
+
+
+def definition_over(make: Callable[[], nn.Module], seed: int = 0) -> Definition:
+    """A definition over what this makes, with initial weights that follow from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        weights = make().state_dict()
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            module = make()
+        module.load_state_dict(weights)
+        return module
+
+    module = build()
+    return Definition(
+        format="kit",
+        path=Path("kit"),
+        build=build,
+        parameters=count_parameters(module),
+        weights_bytes=size_bytes(module.state_dict()),
+    )
 
 
 ZOO: dict[str, Callable[[], nn.Module]] = {

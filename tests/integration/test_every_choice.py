@@ -201,11 +201,12 @@ def test_everything_trains_to_the_same_bits_by_the_plain_script(
     assert not differing(trained, plain)
 
 
-def by_script(home: Home, hyper: Hyperparameters, train: str, test: str) -> Trained:
+def by_script(home: Home, hyper: Hyperparameters, train: str, test: str | None = None, steps: int = STEPS) -> Trained:
+    """What the script of a baseline makes of these files."""
     part = SubModelSpec(name="x", model="m", train_data=train, test_data=test, hyperparameters=hyper)
     profile = "exact" if hyper.precision == "float32" else "fast"
     spec = RunSpec(submodels=(part,), device="cpu", threads=1, profile=profile)
-    row = SubModelRow(name="x", model_format="pt2", steps_total=STEPS)
+    row = SubModelRow(name="x", model_format="pt2", steps_total=steps)
     job = replace(job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1), parent_pid=None)
     stream = StringIO()
     with torch.random.fork_rng(devices=[]):

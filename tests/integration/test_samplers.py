@@ -1,9 +1,6 @@
 """Samplers: the order of an epoch, its bits against a plain loop, and what a checkpoint may hold of it."""
 
-import json
 from collections import Counter
-from dataclasses import replace
-from io import StringIO
 from typing import Any
 
 import pytest
@@ -12,20 +9,18 @@ from torch import Tensor, nn
 
 from tests.integration import vanilla_loop
 from tests.integration.kit import CPU
+from tests.integration.test_every_choice import by_script
 from tests.integration.test_hyperparameters import asked
 from tests.integration.vanilla_loop import Trained
 from tests.unit.engine.start_kit import changed, definition_of
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.base.paths import Home
 from unifiednn_core.compare import vanilla
-from unifiednn_core.compare.arms import BaselineFiles, job_of
-from unifiednn_core.compare.vanilla import ProgressWriter
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.step import Step
 from unifiednn_core.engine.submodel import SubModel
-from unifiednn_core.spec.run import Hyperparameters, RunSpec, SubModelSpec
-from unifiednn_core.store.schema import SubModelRow
+from unifiednn_core.spec.run import Hyperparameters, SubModelSpec
 
 SAMPLES, LONGEST, CLASSES, PAD = 37, 9, 3, 7
 
@@ -98,17 +93,7 @@ def test_a_hybrid_that_goes_on_from_a_checkpoint_and_a_script_have_the_bits_of_a
     home.file("d").parent.mkdir(parents=True, exist_ok=True)
     torch.save({"inputs": data.first, "targets": data.targets}, home.file("d"))
     monkeypatch.setattr(vanilla, "read_network", lambda *_: (network(), Step()))
-    part = SubModelSpec(name="x", model="m", train_data="d", hyperparameters=hyper)
-    spec = RunSpec(submodels=(part,), device="cpu", threads=1)
-    row = SubModelRow(name="x", model_format="pt2", steps_total=len(losses))
-    job = job_of(BaselineFiles(home, "run"), spec, part, row, threads=1, peers=1)
-    stream = StringIO()
-    with torch.random.fork_rng(devices=[]):
-        script = vanilla.PlainScript(replace(job, parent_pid=None), ProgressWriter(stream, 1))
-        script.train()
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    losses = [row["loss"] for row in told if row["kind"] == "step"]
-    assert Trained(script.module, script.optimizer, script.lr_scheduler, losses).bits() == plain.bits()
+    assert by_script(home, hyper, "d", steps=len(losses)).bits() == plain.bits()
 
 
 def order_of(hyper: Hyperparameters) -> list[int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from tests.hostile.operators import layers, programs
 from tests.hostile.operators.arena import Arena
 from tests.hostile.operators.cases import PROGRAM, Case
-from tests.hostile.operators.values import T, mapped
+from tests.hostile.operators.values import T, flat, mapped
 from tests.hostile.poison import fill_memory, overrun
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.operators import resolve
@@ -143,7 +143,7 @@ class Executor:
             try:
                 self._require(target, tuple(args), kwargs)
                 with _refusals():
-                    return list(_flat(resolve(target)(*args, **kwargs)))
+                    return list(flat(resolve(target)(*args, **kwargs)))
             except Stopped as stopped:
                 if stopped.outcome.said == "unsound":
                     raise
@@ -211,11 +211,11 @@ class Executor:
 
     def _results(self, case: Case, returned: Any, leaves: list[Tensor], given: list[Any]) -> dict[str, str]:
         """Digest what was returned, and the gradients that come back."""
-        outputs = list(_flat(returned))
+        outputs = list(flat(returned))
         self._shapes = tuple(f"{one.dtype} {[*one.shape]} {one.stride()}" for one in outputs if isinstance(one, Tensor))
         parts = self._digests("result", outputs)
         if case.meddles:  # as a network could with what kernels have saved: positions, or any number
-            for value in _flat([outputs, given]):
+            for value in flat([outputs, given]):
                 if isinstance(value, Tensor) and (case.number % 2 or value.dtype in _WHOLE_NUMBERS):
                     with _refusals():
                         value.detach().add_(2**20)
@@ -267,14 +267,6 @@ def _blocks(poison: Poison) -> list[Tensor]:
     kept = [torch.empty(size, dtype=torch.uint8) for size in poison.blocks]
     del free
     return kept
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
 
 
 def _of(value: Any) -> str:

@@ -3,7 +3,7 @@
 Descriptions are plain Python, so cases are cheap to make, repeatable, and printed as they are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -21,7 +21,6 @@ LAYOUTS = ("plain", "transposed", "strided", "expanded", "constant", "overlappin
 MOST_ELEMENTS = 2**16
 LARGEST_VIEW = 2**22
 """Elements that an expanded tensor may have; it holds few of them."""
-INT64 = torch.iinfo(torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +200,12 @@ def _reals(tensor: T, count: int, draw: torch.Generator) -> Tensor:
 def with_size(tensor: T, place: int, size: int) -> T:
     """The tensor with one size changed."""
     return replace(tensor, shape=(*tensor.shape[:place], size, *tensor.shape[place + 1 :]))
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """All that lies in lists and tuples."""
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from flat(part)
+    else:
+        yield value
