@@ -342,16 +342,19 @@ def test_the_same_content_is_not_tried_twice(folder: Path, home: Home, monkeypat
     assert tried == ["a", "b", "a", "c", "c"]
 
 
-def test_a_few_samples_are_tried_however_large_the_batch(
-    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("slow_cpu_s", "sizes"), [(dry_run.SLOW_FORWARD_CPU_S, {8, 5}), (-1.0, {2})])
+def test_a_few_samples_are_tried_however_large_the_batch_and_two_by_a_slow_network(
+    slow_cpu_s: float, sizes: set[int], folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", slow_cpu_s)
     seen: list[int] = []
     original = dry_run._Tryout._outputs
     monkeypatch.setattr(dry_run._Tryout, "_outputs", lambda *of: seen.append(len(of[1].targets)) or original(*of))
-    report = checked(folder, home, asked(hyperparameters={"batch_size": 20}))
-    memory = report.submodels["one"].memory
+    memory = checked(folder, home, asked(hyperparameters={"batch_size": 20})).submodels["one"].memory
     assert memory is not None and memory.batch_size == 20
-    assert set(seen) == {8, 5}
+    assert set(seen) == sizes
+    assert not checked(folder, home, asked(model="eights.pt2", **hyper(batch_size=25))).has_errors
+    assert max(seen) == 8, "a network may take no fewer"
 
 
 def endless(*_: object, **__: object) -> None:
@@ -431,18 +434,6 @@ def test_data_that_cannot_be_streamed_are_resident_and_a_finding_says_so(folder:
     conversion.convert(folder / "turned.npz", folder / "turned.safetensors")
     report = checked(folder, home, asked(train_data="turned.safetensors", **streamed))
     assert report.submodels["one"].streamed and "Not streamed" not in {found.title for found in report.findings}
-
-
-def test_a_slow_network_is_tried_with_two_samples(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run, "SLOW_FORWARD_CPU_S", -1.0)
-    seen: list[int] = []
-    original = dry_run._Tryout._outputs
-    monkeypatch.setattr(dry_run._Tryout, "_outputs", lambda *of: seen.append(len(of[1].targets)) or original(*of))
-    memory = checked(folder, home, asked(hyperparameters={"batch_size": 20})).submodels["one"].memory
-    assert memory is not None and memory.batch_size == 20
-    assert set(seen) == {2}
-    assert not checked(folder, home, asked(model="eights.pt2", **hyper(batch_size=25))).has_errors
-    assert max(seen) == 8, "a network may take no fewer"
 
 
 def test_a_check_tells_what_it_does(folder: Path, home: Home) -> None:

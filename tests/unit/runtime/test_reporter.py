@@ -414,8 +414,9 @@ def test_service_belongs_to_who_held_the_device_and_a_peak_is_a_sub_models_own(s
     assert [s.reason for s in store.telemetry.history("r", None, last_slices=1).slices] == ["Again."]
 
 
-def test_the_memory_of_a_turn_is_remembered_unless_an_export_shared_the_process(
-    store: Store, home: Home, clock: SimulatedClock
+@pytest.mark.parametrize(("last", "known"), [(Event.COMPLETE, {"key of b": 25}), (Event.FAIL, {})])
+def test_the_memory_of_a_turn_is_remembered_unless_it_failed_or_an_export_shared_the_process(
+    store: Store, home: Home, clock: SimulatedClock, last: Event, known: dict[str, int]
 ) -> None:
     record = reporter(store, home, clock, cpu_s=0.0)
     record.report(Released("a", 0.0, 1.0, 3, "", Cost(transient_bytes=300)))
@@ -424,17 +425,9 @@ def test_the_memory_of_a_turn_is_remembered_unless_an_export_shared_the_process(
     record.report(Ended("a", Event.COMPLETE, None))
     record.report(Released("b", 3.5, 4.0, 3, "", Cost(transient_bytes=9000)))
     record.report(Released("b", 3.5 + EXPORT_S, 15.0, 3, "", Cost(transient_bytes=25)))
-    record.report(Ended("b", Event.COMPLETE, None))
+    record.report(Ended("b", last, None))
     record.write(15.0)
-    assert store.measured.recall(["key of a", "key of b"]) == {"key of a": 300, "key of b": 25}
-
-
-def test_the_memory_of_a_failed_sub_model_is_not_remembered(store: Store, home: Home, clock: SimulatedClock) -> None:
-    record = reporter(store, home, clock, cpu_s=0.0)
-    record.report(Released("a", 0.0, 1.0, 3, "", Cost(transient_bytes=300)))
-    record.report(Ended("a", Event.FAIL, None, cause="Out of memory.", remedy="Split its batches."))
-    record.write(1.0)
-    assert store.measured.recall(["key of a"]) == {}
+    assert store.measured.recall(["key of a", "key of b"]) == {"key of a": 300} | known
 
 
 def test_a_peak_between_two_samples_is_not_lost_and_shared_pages_do_not_count(store: Store, record: Reporter) -> None:
