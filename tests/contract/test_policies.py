@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -11,8 +10,6 @@ from unifiednn_core.scheduling.base import TO_COMPLETION, Decision, Policy, Quan
 from unifiednn_core.scheduling.registry import POLICIES, describe, policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob, simulate
 from unifiednn_core.testing.policies import check_policy
-
-ROOT = Path(__file__).parents[2]
 
 PARAMETERS: list[tuple[str, dict[str, object]]] = [
     *((policy.name, {}) for policy in POLICIES),

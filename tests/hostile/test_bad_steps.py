@@ -97,7 +97,6 @@ def entered(mode: Any) -> None:
 
 NEVER_LEFT: list[object] = []
 LIBRARY = ctypes.CDLL(None)
-MATMUL = torch.backends.mkldnn.matmul
 
 
 # What a plug-in or a kernel could do, and the name under which it is reported.

@@ -142,50 +142,24 @@ def test_weights_that_share_memory_are_copied_and_such_as_do_not_fit_are_refused
 
 # All that can be changed
 
-BASES: dict[str, tuple[str, dict[str, Any], int]] = {
-    "adam": (
-        "residual",
-        {"optimizer": "adam", "lr_scheduler": {"name": "multi_step", "args": {"milestones": [1, 9]}}},
-        9,
-    ),
-    "cycled": (
-        "cnn",
-        {
-            "optimizer": "sgd",
-            "lr_scheduler": {"name": "one_cycle", "per": "step", "args": {"max_lr": 0.1, "total_steps": 40}},
-            "optimizer_args": {"momentum": 0.9},
-        },
-        2,
-    ),
-    "plateau": (
-        "cnn",
-        {
-            "optimizer": "adafactor",
-            "lr_scheduler": {"name": "reduce_on_plateau"},
-            "early_stopping": {"metric": "train_loss", "patience": 9},
-        },
-        8,
-    ),
-    "groups": (
-        "cnn",
-        {
-            "optimizer": "adam",
-            "ema": {"decay": 0.5},
-            "parameter_groups": [{"names": "*.bias", "learning_rate": 0.5}],
-            "lr_scheduler": {
-                "name": "sequence",
-                "of": [{"name": "linear"}, {"name": "exponential", "args": {"gamma": 0.5}}],
-                "milestones": [2],
-            },
-        },
-        9,
-    ),
-    "restarts": (
-        "cnn",
-        {"optimizer": "nadam", "lr_scheduler": {"name": "cosine_warm_restarts", "args": {"T_0": 1}}},
-        4,
-    ),
+MULTI_STEP = {"name": "multi_step", "args": {"milestones": [1, 9]}}
+ONE_CYCLE = {"name": "one_cycle", "per": "step", "args": {"max_lr": 0.1, "total_steps": 40}}
+WARM_RESTARTS = {"name": "cosine_warm_restarts", "args": {"T_0": 1}}
+SEQUENCE = {
+    "name": "sequence",
+    "of": [{"name": "linear"}, {"name": "exponential", "args": {"gamma": 0.5}}],
+    "milestones": [2],
 }
+STOPPING = {"early_stopping": {"metric": "train_loss", "patience": 9}}
+GROUPS = {"parameter_groups": [{"names": "*.bias", "learning_rate": 0.5}]}
+BASES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "adam": ("residual", {"optimizer": "adam", "lr_scheduler": MULTI_STEP}, 9),
+    "cycled": ("cnn", {"optimizer": "sgd", "lr_scheduler": ONE_CYCLE, "optimizer_args": {"momentum": 0.9}}, 2),
+    "plateau": ("cnn", {"optimizer": "adafactor", "lr_scheduler": {"name": "reduce_on_plateau"}, **STOPPING}, 8),
+    "groups": ("cnn", {"optimizer": "adam", "ema": {"decay": 0.5}, "lr_scheduler": SEQUENCE, **GROUPS}, 9),
+    "restarts": ("cnn", {"optimizer": "nadam", "lr_scheduler": WARM_RESTARTS}, 4),
+}
+"""Network, hyper-parameters, and steps before the checkpoint."""
 
 
 def begun(base: str) -> SubModel:

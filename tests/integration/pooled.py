@@ -33,7 +33,6 @@ PEOPLE = tuple(
     Actor(id=f"{name}@example.org", name=name, role=Role.SUBMITTER) for name in ("alice", "bob", "carol", "dave")
 )
 ALICE, BOB, CAROL, DAVE = PEOPLE
-PATIENCE_S = 120.0
 SAMPLES, FEATURES, CLASSES, BATCH = 24, 16, 3, 8
 STEPS_PER_EPOCH = SAMPLES // BATCH
 DATA_BYTES = SAMPLES * (FEATURES * 4 + 8)

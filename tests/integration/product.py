@@ -29,7 +29,6 @@ EPOCHS = {"lenet": 3, "resnet": 2, "transformer": 2}
 STEPS_PER_EPOCH = {"lenet": 23, "resnet": 12, "transformer": 23}
 EVERY_STEPS = 5
 PATIENCE_S = 150.0  # a worker that never came up is given up after 120 s
-POLL_S = 0.03  # each look costs two queries
 
 
 @dataclass(frozen=True)

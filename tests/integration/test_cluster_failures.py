@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.databases import Databases
-from tests.integration.cluster_kit import LEASE, Cluster, Template
+from tests.integration.cluster_kit import Cluster, Template
 from tools.chaos.cluster.plan import Strike
 from tools.chaos.fork_server import fork_server
 from tools.chaos.judge import Outcome
@@ -16,7 +16,6 @@ from unifiednn_core.runtime.worker import FENCED
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHARED, PRIVATE = (one.name for one in LONG)
-LONGER_S = LEASE.lost_s + 2.0
 
 
 @pytest.fixture(scope="module")

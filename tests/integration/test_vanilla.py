@@ -42,16 +42,6 @@ def test_writing_the_samples_again_gives_the_same_bytes(folder: Path, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in again} | {build.STAMP}
 
 
-def test_samples_that_are_up_to_date_are_left_alone_and_missing_ones_come_back(tmp_path: Path) -> None:
-    paths = build.main(tmp_path)
-    before = [path.stat().st_mtime_ns for path in paths]
-    build.main(tmp_path)
-    assert [path.stat().st_mtime_ns for path in paths] == before
-    paths[0].unlink()
-    build.main(tmp_path)
-    assert paths[0].is_file()
-
-
 def test_the_two_parts_of_the_digits_hold_every_digit_once_as_scikit_learn_has_it(folder: Path) -> None:
     train, test = (torch.load(folder / f"digits_{part}.pt", weights_only=True) for part in ("train", "test"))
     digits = load_digits()

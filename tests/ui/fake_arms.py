@@ -83,15 +83,7 @@ def baseline(mode: Mode = "concurrent", state: State = State.COMPLETED, **change
     slices, begin_s = [], 0.0
     for part in parts:
         length_s = part.epochs_done * EPOCH_S * (2.6 if mode == "concurrent" else 1.4)
-        slices.append(
-            Slice(
-                submodel=part.name,
-                start_s=begin_s,
-                end_s=begin_s + length_s,
-                steps=part.steps_done,
-                reason="Its own process.",
-            )
-        )
+        slices.append(Slice(part.name, begin_s, begin_s + length_s, part.steps_done, "Its own process."))
         begin_s += 0.0 if mode == "concurrent" else length_s
     until_s = max(turn.end_s for turn in slices)
     seconds = tuple(float(second) for second in range(int(until_s)))

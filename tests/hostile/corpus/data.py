@@ -59,10 +59,6 @@ def _dataset(inputs: Any, targets: Any) -> Maker:
     return make
 
 
-def _negative(*sizes: int) -> torch.Tensor:
-    return torch.zeros(sizes, dtype=torch.complex64).conj().imag
-
-
 def _entries(content: dict[str, Any]) -> Maker:
     def make(folder: Path) -> Path:
         torch.save(content, folder / "data.pt")

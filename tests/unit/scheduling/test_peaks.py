@@ -10,7 +10,6 @@ from unifiednn_core.scheduling.company import Climb, Fall, coarse, falls_of, in_
 
 SIZES = st.integers(0, 1000)
 CURVES = st.lists(SIZES, min_size=1, max_size=80)
-HILL = (10, 40, 80, 100, 60, 30, 20, 10)
 
 
 @given(CURVES, st.integers(1, 40))
