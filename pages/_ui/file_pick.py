@@ -63,19 +63,16 @@ def pick(
         st.html(markup.small(file_facts))
         if reasons[picked]:
             st.html(markup.quiet("warning", f"This does not fit: {reasons[picked]}."))
-    opened, field, status = f"{key}-popover", f"{key}-upload", st.container()
-    if uploads.refused(field) and f"{key}-refused" not in st.session_state:
-        st.session_state[f"{key}-refused"] = st.session_state[opened] = True  # where the reason is
-    elif st.session_state.pop(f"{key}-arrived", False) or uploads.reads(field):
-        st.session_state[opened] = False  # it would hide the fields below
-    if not uploads.refused(field):
-        st.session_state.pop(f"{key}-refused", None)
+    field, status = f"{key}-upload", st.container()
+    refused = uploads.refused(field) and not uploads.reads(field)
+    # Another key after each file: what the browser still says of the old popover must not open the new one.
+    opened = f"{key}-popover-{uploads.rounds(field)}-{refused}"
+    st.session_state.setdefault(opened, refused)  # the reason is inside
     words = f"{label}: {', '.join(f'.{s}' for s in suffixes)}"
     with st.popover("Upload", icon=":material/upload:", type="tertiary", key=opened, on_change="rerun"):
         file = uploads.upload(words, suffixes, key=field, status=status)
     if file is not None:
         choose(file, key=key)
-        st.session_state[f"{key}-arrived"] = True
         st.rerun()
     return picked if picked in options else ""
 

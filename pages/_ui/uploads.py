@@ -112,9 +112,14 @@ def reads(key: str) -> bool:
     return f"{key}{READING}" in st.session_state
 
 
+def rounds(key: str) -> int:
+    """How many files of this key were read."""
+    return int(st.session_state.get(f"{key}-round", 0))
+
+
 def _read(take: Callable[[ImportOptions], FileView], options: Callable[[], ImportOptions], key: str) -> None:
     """Read a file in the background; `_imported` tells of its end."""
-    st.session_state[f"{key}-round"] = st.session_state.get(f"{key}-round", 0) + 1
+    st.session_state[f"{key}-round"] = rounds(key) + 1
     try:
         wish = options()
     except BadInput as error:

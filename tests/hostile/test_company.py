@@ -16,10 +16,7 @@ ROOT = Path(__file__).parents[2]
 def left_in(turn: int) -> dict[str, dict[str, str]]:
     """Digests of all that became of each victim."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.hostile.company", str(turn)]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "PYTHONHASHSEED": "0",
-    }  # which orders what files say of themselves
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)  # type: ignore[no-any-return]

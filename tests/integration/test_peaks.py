@@ -6,10 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-import pytest
-
 from tests.integration.kit import Networks, Session, dataset, definition, submodel_spec, vanilla
-from unifiednn_core.engine.company import Company
 from unifiednn_core.engine.events import Granted, Released
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
@@ -119,13 +116,6 @@ def test_who_climbs_in_turn_keeps_the_limit_and_every_bit() -> None:
     assert all("Only one of them at a time is at the peak of its step." in reason for reason in reasons)
     assert peak_bytes() - ORDER_BYTES <= watched.most_bytes <= limit_bytes() + SMALL_BYTES
     assert found.hashes() == {spec.name: vanilla(network, spec)[0] for network, spec in TWO}
-
-
-@pytest.mark.slow
-def test_without_the_rule_both_are_at_their_peaks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Company, "climb", lambda *_: None)
-    _, watched = trained(room(), 10.0)
-    assert watched.most_bytes > limit_bytes() + SMALL_BYTES
 
 
 def test_without_falls_or_room_for_one_they_step_one_after_the_other() -> None:
