@@ -203,3 +203,23 @@ def test_a_run_claimed_again_by_another_supervisor_gets_the_whole_patience(store
     clock.advance(REGISTRATION_PATIENCE_S + 1)
     second.tick()
     assert state(store, "r") == "queued"
+
+
+def test_a_death_that_two_supervisors_see_counts_once(
+    store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one has read of the dead worker when the faster one has already started the next."""
+    dead = WorkerIdentity(os.getpid(), launchers.own_identity().started_at_s - 100, launchers.boot_id())
+    add_run(store, "r")
+    assert store.workers.claim("r", berth(), launchers.own_identity())
+    store.workers.register("r", dead)
+    faster, slower = (supervisor_of(store, Launcher(), clock) for _ in range(2))
+    stale = store.workers.held()
+    clock.advance(1)
+    faster.tick()
+    assert (store.hybrids.get("r")[0].recoveries, state(store, "r")) == (1, "starting")
+    monkeypatch.setattr(store.workers, "held", lambda: stale)
+    slower.tick()
+    hybrid, _ = store.hybrids.get("r")
+    assert (hybrid.recoveries, hybrid.deaths, state(store, "r")) == (1, 1, "starting")
+    assert store.workers.register("r", launchers.own_identity()) == 2, "the worker that the faster one started"
