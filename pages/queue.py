@@ -3,12 +3,12 @@
 For operators.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from functools import partial
 
 import streamlit as st
 
-from pages._ui import actions, charts, device_card, frame, host_rows, hybrid_card, line_rows, run_form
+from pages._ui import actions, charts, device_card, frame, hybrid_card, line_rows, run_form
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
@@ -48,11 +48,8 @@ def draw(_live: bool) -> None:
     note = f"One queue for all devices. · data as of {frame.clock()}"
     st.html(markup.title("Queue", markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
-    hosts = service.devices.hosts()
-    host_rows.draw(hosts)
-    parking = {name for host in hosts if host.state == "parking" for name in host.devices}
     st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
-    _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids, parking)
+    _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids)
     st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
         st.html(markup.small(NOTHING_TRAINS))
@@ -81,10 +78,7 @@ def _facts(
     ]
 
 
-def _devices(
-    devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid], parking: Set[str]
-) -> None:
-    """Draw a row for each device; those of a host that parks have no button, because its agent decides."""
+def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybrids: Sequence[ListedHybrid]) -> None:
     held = {name: hybrid for hybrid in hybrids for name in (hybrid.device, *hybrid.also)}
     with st.container(key="rows-devices"):
         for device in devices:
@@ -92,8 +86,7 @@ def _devices(
                 st.html(_device(device, cards.get(device.name), held.get(device.name)))
                 icons = f"icons-device-{device.name}"
                 with st.container(horizontal=True, key=icons, width=40, wrap=False):
-                    if device.name not in parking:
-                        _device_button(device)
+                    _device_button(device)
 
 
 def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid | None) -> str:
@@ -114,8 +107,17 @@ def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid 
 
 
 def _device_button(device: ListedDevice) -> None:
-    desk = frame.service().devices
-    actions.drain_button(device.name, device.state, device.name, drain=desk.drain_device, ready=desk.ready_device)
+    desk, shown = frame.service().devices, wording.plain(device.name)
+    buttons = {
+        "ready": (f"Drain {shown}", "output", "drain", desk.drain_device),
+        "draining": (f"Use {shown} again", "play_arrow", "ready", desk.ready_device),
+    }
+    if device.state not in buttons:
+        return
+    label, icon, verb, act = buttons[device.state]
+    if actions.icon_button(label, icon, f"{verb}-{device.name}"):
+        actions.attempt(partial(act, device.name))
+        st.rerun()
 
 
 def _line(line: Sequence[LineEntry]) -> None:

@@ -84,23 +84,6 @@ def icon_button(label: str, icon: str, key: str, **more: Any) -> bool:
     return st.button(label, key=key, icon=f":material/{icon}:", type="tertiary", help=label, **more)
 
 
-def drain_button(
-    name: str, state: str, key: str, *, drain: Callable[[str], object], ready: Callable[[str], object]
-) -> None:
-    """Draw the button that drains a device or a host, or uses it again; nothing in other states."""
-    shown = wording.plain(name)
-    buttons = {
-        "ready": (f"Drain {shown}", "output", "drain", drain),
-        "draining": (f"Use {shown} again", "play_arrow", "ready", ready),
-    }
-    if state not in buttons:
-        return
-    label, icon, verb, act = buttons[state]
-    if icon_button(label, icon, f"{verb}-{key}"):
-        attempt(partial(act, name))
-        st.rerun()
-
-
 def carry_out(event: Event, run_id: str, submodel: str | None) -> None:
     """Pause, resume, save, stop or discard; `show_refusals` shows a refusal."""
     attempt(partial(getattr(frame.service().runs, event.value), run_id, submodel))

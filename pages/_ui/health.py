@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages._ui import frame, host_rows
+from pages._ui import frame
 from unifiednn_core.views import markup
 
 PARTS = {"store": "Store", "supervisor": "Supervisor", "intake": "Reading of files", "disk": "Disk"}
@@ -28,5 +28,4 @@ def draw() -> None:
         for part in found.parts
     )
     st.html(markup.table("Parts of the server", table, {"Part": markup.bold}))
-    host_rows.table(frame.service().devices.hosts())
     st.html(markup.small(FOR_PROGRAMS))

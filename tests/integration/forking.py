@@ -4,7 +4,6 @@ A new interpreter would spend two CPU seconds on loading. After the fork they ar
 separate processes, to be killed at will. Servers and commands borrow the template, and so its forks read their files.
 """
 
-import json
 import os
 import runpy
 import socket
@@ -17,21 +16,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-import typer
-
 from unifiednn_core.base.clock import RealClock
-from unifiednn_core.base.paths import DATABASE_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks
 from unifiednn_core.preflight import client
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.service.facade import Service
-from unifiednn_core.store import Store, leases
+from unifiednn_core.store import Store
 from unifiednn_core.store.schema import HYBRID
-
-LEASES = "LEASES"
-"""Variable with other limits of leases, as JSON, for the processes that get it."""
 
 
 class ForkingLauncher(LocalLauncher):
@@ -116,11 +110,9 @@ class ForkedScript:
 def play(
     channel: socket.socket, handles: list[int], role: str, root: str, run_id: str, environment: Mapping[str, str]
 ) -> None:
-    """Be a worker, a baseline, a server or the agent of a host to its end."""
+    """Be a worker, a baseline or a server to its end."""
     channel.sendall(f"{os.getpid()}\n".encode())
     channel.close()
-    for name, value in json.loads(environment.get(LEASES, "{}")).items():
-        setattr(leases, name, value)
     if role == "worker":
         os.close(handles[0])
     else:
@@ -151,16 +143,7 @@ def play(
         service.start_supervisor()
         threading.Event().wait()
 
-    def agent() -> None:
-        from unifiednn_core.cli import agent as command
-
-        setattr(command, "LocalLauncher", ForkingLauncher)  # noqa: B010  (a plain assignment is no typed one)
-        try:
-            command.agent(environment[DATABASE_SETTING], run_id)
-        except typer.Exit as end:
-            raise SystemExit(end.exit_code) from None
-
-    _run({"worker": worker, "baseline": baseline, "server": server, "agent": agent}[role])
+    _run({"worker": worker, "baseline": baseline, "server": server}[role])
 
 
 def _become(handles: list[int], environment: Mapping[str, str]) -> None:

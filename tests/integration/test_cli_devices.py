@@ -3,7 +3,6 @@ import json
 import pytest
 
 from tests.integration.cli_kit import unifiednn
-from tests.unit.rows import host_of
 from unifiednn_core.base.paths import DEVICES_SETTING, Home
 from unifiednn_core.cli.shared import TOKEN_VARIABLE
 from unifiednn_core.machine.devices import devices_of_host
@@ -41,34 +40,11 @@ def test_devices_are_listed_drained_and_limited(home: Home) -> None:
     assert {(one["state"], one["limit_bytes"]) for one in listed(home).values()} == {("ready", None)}
 
 
-def test_hosts_are_listed_and_drained_as_a_whole(home: Home) -> None:
-    store, devices = Store.open(home), [on_host(one, "gpu-1") for one in devices_of_host()]
-    for name, facts in (("server", {"torch": "2.13"}), ("gpu-1", {"torch": "2.12"})):
-        store.hosts.enter(host_of(name, facts=facts))
-    store.devices.write(devices, "gpu-1")
-    assert {*listed(home)} == {"gpu-1/cpu:0", "gpu-1/cpu:1"}, "a server without devices runs: no command adds any"
-    store.devices.write(devices_of_host())
+def test_beside_a_server_without_devices_no_command_adds_any(home: Home) -> None:
+    store = Store.open(home)
+    store.devices.write([on_host(one, "node7") for one in devices_of_host()], "node7")
     store.close()
-    server, gpu = json.loads(unifiednn(home, "hosts", "--json").stdout)
-    assert (server["name"], server["devices"], server["state"]) == ("server", ["cpu:0", "cpu:1"], "ready")
-    assert (gpu["name"], gpu["devices"], gpu["hybrids"]) == ("gpu-1", ["gpu-1/cpu:0", "gpu-1/cpu:1"], 0)
-    assert gpu["differences"] == ["torch is 2.12, and 2.13 on the server."] and server["differences"] == []
-    assert "unifiednn hosts ready gpu-1" in unifiednn(home, "hosts", "drain", "gpu-1").stdout
-    states = {name: one["state"] for name, one in listed(home).items()}
-    assert states == {"cpu:0": "ready", "cpu:1": "ready", "gpu-1/cpu:0": "draining", "gpu-1/cpu:1": "draining"}
-    table = unifiednn(home, "hosts").stdout
-    assert "draining" in table and "gpu-1: torch is 2.12, and 2.13 on the server." in table
-    assert f"Home of this host: {home.root}. Files: in the home." in table.replace("\n", " ")
-    unifiednn(home, "devices", "ready", "gpu-1/cpu:0")
-    unifiednn(home, "hosts", "ready", "gpu-1")
-    assert {one["state"] for one in listed(home).values()} == {"ready"}
-    done = unifiednn(home, "hosts", "drain", "gpu-7")
-    assert done.returncode == 2 and "There is no host 'gpu-7'. Known hosts: server, gpu-1." in done.stderr
-    done = unifiednn(home, "hosts", "forget", "gpu-1")
-    assert done.returncode == 2 and "gpu-1 is there." in done.stderr and "End its agent" in done.stderr
-    Store.open(home).hosts.leave("gpu-1")
-    assert unifiednn(home, "hosts", "forget", "gpu-1").stdout == "gpu-1 is forgotten.\n"
-    assert [one["name"] for one in json.loads(unifiednn(home, "hosts", "--json").stdout)] == ["server"]
+    assert {*listed(home)} == {"node7/cpu:0", "node7/cpu:1"}
 
 
 def test_what_cannot_be_is_told_with_what_can(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

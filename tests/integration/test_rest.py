@@ -31,7 +31,6 @@ SAME = (
     "policies",
     "queue",
     "devices",
-    "hosts",
     "people list",
     "people sharing",
     "token list",
@@ -96,7 +95,7 @@ def test_a_get_answers_what_the_command_prints(web: WebServer, monkeypatch: pyte
 def _without_ages(told: Any, answered: Any) -> Any:
     """A document, with the ages of another: they grow between two looks."""
     if isinstance(told, dict) and isinstance(answered, dict):
-        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "silent_s", "now")
+        ages = ("elapsed_s", "heartbeat_age_s", "seen_at_s", "now")
         return {
             name: answered.get(name) if name in ages else _without_ages(one, answered.get(name))
             for name, one in told.items()
@@ -212,10 +211,6 @@ def test_a_device_of_another_host_has_a_slash_in_its_name(web: WebServer) -> Non
     for name in ("gpu-7/cuda:0", "gpu-7%2Fcuda:0"):
         status, problem = ask(web, OPERATOR, "POST", f"/devices/{name}/drain", {})
         assert status == 404 and "There is no device 'gpu-7/cuda:0'" in json.dumps(problem)
-    status, problem = ask(web, OPERATOR, "POST", "/hosts/gpu-7/drain", {})
-    assert status == 404 and "There is no host 'gpu-7'" in json.dumps(problem)
-    status, problem = ask(web, OPERATOR, "DELETE", "/hosts/gpu-7")
-    assert status == 404 and "There is no host 'gpu-7'" in json.dumps(problem)
 
 
 def test_a_state_that_does_not_allow_it_is_a_conflict(web: WebServer) -> None:

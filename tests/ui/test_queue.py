@@ -4,9 +4,7 @@ import pytest
 
 from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
-from tests.unit.rows import host_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
-from unifiednn_core.spec.devices import on_host
 from unifiednn_core.spec.run import BASELINES
 
 
@@ -41,46 +39,6 @@ def test_a_device_is_drained_and_used_again(open_page, busy):
     assert "Draining" in text_of(app)
     press(app, "Use cpu again")
     assert [one.state for one in busy.devices.devices()] == ["ready"]
-
-
-def test_hosts_are_shown_and_drained_where_there_is_more_than_one(open_page, busy):
-    [cpu] = [row.device for row in busy.store.devices.all() if row.name == "cpu"]
-    enter = busy.store.hosts.enter
-    enter(host_of("server", facts={"torch": "2.13"}))
-    assert "Hosts" not in text_of(open_page("queue"))
-    enter(host_of("gpu-1", machine="gpu-1.lab", facts={"torch": "2.12"}))
-    busy.store.devices.write([on_host(cpu, "gpu-1")], "gpu-1")
-    app = open_page("queue")
-    words = text_of(app)
-    assert "Hosts" in words and "gpu-1.lab" in words and "gpu-1/cpu" in words and "heard of" in words
-    press(app, "Drain gpu-1")
-    assert {one.name: one.state for one in busy.devices.devices()} == {"cpu": "ready", "gpu-1/cpu": "draining"}
-    press(app, "Use gpu-1 again")
-    assert {one.state for one in busy.devices.devices()} == {"ready"}
-    [_, gpu] = busy.devices.hosts()
-    assert gpu.differences == ("torch is 2.12, and 2.13 on the server.",)
-
-
-def test_a_host_that_parks_says_so_and_is_forgotten_once_it_is_away(open_page, busy):
-    for name in ("server", "gpu-1"):
-        busy.store.hosts.enter(host_of(name))
-    busy.store.devices.write([on_host(busy.store.devices.all()[0].device, "gpu-1")], "gpu-1")
-    app = open_page("queue")
-    assert "Forget gpu-1" not in labels(app), "it is there"
-    [row] = [row for row in busy.store.hosts.all() if row.name == "gpu-1"]
-    busy.store.hosts.renew(row, {}, parks=True)
-    app = open_page("queue")
-    assert "Parking" in text_of(app) and "Draining" in text_of(app), "it says so while it lasts"
-    assert not {one for one in labels(app) if "gpu-1" in one}, "its agent ends: nobody can use it again"
-    busy.store.hosts.leave("gpu-1")
-    app = open_page("queue")
-    assert "Away" in text_of(app) and "Forget server" not in labels(app)
-    rows = [row for row in html_of(app).split("\n") if "gpu-1" in row and "u-device" in row]
-    assert len(rows) == 2 and not any("free" in row for row in rows)
-    assert [one.state for one in busy.devices.devices() if one.name == "gpu-1/cpu"] == ["away"]
-    press(app, "Forget gpu-1")
-    assert [one.name for one in busy.devices.hosts()] == ["server"]
-    assert [one.name for one in busy.devices.devices()] == ["cpu"]
 
 
 def test_the_memory_of_a_device_is_limited(open_page, busy):

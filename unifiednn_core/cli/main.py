@@ -19,7 +19,6 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.paths import DEVICES_SETTING, Home, application
 from unifiednn_core.cli import (
     access,
-    agent,
     comparisons,
     data,
     devices,
@@ -136,12 +135,10 @@ for _command in _OTHERS:
 app.command("import")(data.import_file)
 app.command("simulate")(simulate.simulate_policies)
 app.command("place")(place.place)
-app.command("agent")(agent.agent)
 app.command("retention")(retention.retention)
 app.add_typer(access.token, name="token")
 app.add_typer(access.people, name="people")
 app.add_typer(devices.devices, name="devices")
-app.add_typer(devices.hosts, name="hosts")
 app.add_typer(queue.queue, name="queue")
 app.add_typer(webhooks.webhooks, name="webhooks")
 

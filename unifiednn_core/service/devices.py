@@ -1,26 +1,22 @@
 """Devices: which there are, how they are used now, which take new work, and how much of their memory may be used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.device_samples import DeviceSampler
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.machine.processes import OtherProcess
-from unifiednn_core.runtime.agent import differences
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, UsePoint
-from unifiednn_core.store.hosts import HostRow, state_on
-from unifiednn_core.store.leases import STOPS_S
-from unifiednn_core.store.schema import HybridRow
+from unifiednn_core.store.hosts import state_on
 from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, UseOverTime
-from unifiednn_core.views.hosts import ListedHost, ListedState
 from unifiednn_core.views.people import view_of
 
 SHOWN_S, EVERY_S = 600.0, 10.0
@@ -45,38 +41,6 @@ class DeviceService:
     def devices(self) -> tuple[ListedDevice, ...]:
         """All devices, also those that drain or are away: GPUs first, by host, the server's first."""
         return tuple(view_of(ListedDevice, row, state=state, cpus=tuple(row.cpus)) for row, state in self._listed())
-
-    @permission(Role.OPERATOR, audited=False)
-    def hosts(self) -> tuple[ListedHost, ...]:
-        """All machines that offer devices, or offered some: the server's first."""
-        rows, now_s = self._store.hosts.all(), self._store.hosts.now_s()
-        devices, held = self._listed(), self._store.workers.held()
-        servers: Mapping[str, str] = next((row.facts for row in rows if row.name == SERVER), {})
-        return tuple(_host(row, devices, held, servers, now_s) for row in rows)
-
-    @permission(Role.OPERATOR, about="{host}")
-    def drain_host(self, host: str) -> None:
-        """Place nothing new on the devices of a host; what trains there goes on elsewhere. Raises `NotFound`.
-
-        One that is away drains when it returns.
-        """
-        for row in self._of_host(host):
-            self._devices.set_state(row.name, DRAINING)
-
-    @permission(Role.OPERATOR, about="{host}")
-    def ready_host(self, host: str) -> None:
-        """Use the devices of a host again that drain; raises `NotFound`."""
-        for row in self._of_host(host):
-            if row.state == DRAINING:
-                self._devices.set_state(row.name, READY)
-
-    @permission(Role.OPERATOR, about="{host}")
-    def forget_host(self, host: str) -> None:
-        """Forget a host that does not return, with its devices.
-
-        Raises `NotFound`, and `BadInput` for one that is there, or on which a worker still reports.
-        """
-        self._store.hosts.forget(host)
 
     @permission(Role.VIEWER, audited=False)
     def cards(self, *, within_s: float = 0.0) -> tuple[DeviceCard, ...]:
@@ -131,13 +95,6 @@ class DeviceService:
         self._known()
         self._devices.set_limit(name, limit_bytes)
 
-    def _of_host(self, host: str) -> list[DeviceRow]:
-        rows = self._known()
-        if not any(row.name == host for row in self._store.hosts.all()):
-            known = ", ".join(row.name for row in self._store.hosts.all()) or "none"
-            raise NotFound(f"There is no host '{host}'. Known hosts: {known}.")
-        return [row for row in rows if host_of(row.name) == host]
-
     def _seen(self) -> tuple[list[Listed], Mapping[str, Any], Mapping[str, list[UsePoint]], set[str]]:
         """Devices that are there, their last samples, their use over time, and names of those that hybrids hold.
 
@@ -158,28 +115,6 @@ class DeviceService:
         if not watched:
             self._devices.write(devices_of_host())
         return self._devices.all()
-
-
-def _host(
-    row: HostRow, devices: Sequence[Listed], held: Sequence[HybridRow], servers: Mapping[str, str], now_s: float
-) -> ListedHost:
-    own = {device.name: state for device, state in devices if host_of(device.name) == row.name and state != AWAY}
-    state: ListedState = row.state
-    if state == READY and own and all(one == DRAINING for one in own.values()):
-        state = DRAINING
-    silent_s = max(0.0, now_s - row.renewed_at_s)
-    if state != AWAY and silent_s > STOPS_S:
-        state = "silent"
-    return ListedHost(
-        name=row.name,
-        machine=row.machine,
-        state=state,
-        silent_s=silent_s,
-        devices=tuple(own),
-        hybrids=sum(host_of(hybrid.device) == row.name for hybrid in held),
-        versions=row.facts,
-        differences=differences(row.facts, servers),
-    )
 
 
 def _card(

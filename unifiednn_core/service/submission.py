@@ -319,7 +319,7 @@ def own_findings(spec: RunSpec) -> tuple[Finding, ...]:
         findings += error.findings
     devices = devices_known()
     if not devices:
-        message, remedy = "No host offers a device now.", "Start an agent on one: unifiednn agent --join URL"
+        message, remedy = "No device is offered now.", "Let the server offer some of its own: UNIFIEDNN_DEVICES=cpu"
         findings.append(Finding(title="No such device", field="device", message=message, remedy=remedy))
     elif not matching(spec.device, devices):
         several = any(host_of(device.name) != SERVER for device in devices)

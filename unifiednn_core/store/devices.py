@@ -108,9 +108,9 @@ class Devices(Repository):
             return list(session.scalars(asked)), self._database.now_s(session)
 
     def are_watched(self) -> bool:
-        """Whether some process has looked at the server's machine lately."""
+        """Whether a server or another process has written devices lately; a server may have none but those of nodes."""
         rows, now_s = self._all_now()
-        return any(_is_fresh(row, now_s) for row in rows if host_of(row.name) == SERVER)
+        return any(_is_fresh(row, now_s) for row in rows)
 
     def cpus_of(self, name: str | None) -> list[int]:
         """Numbers of the cores of a device; none for all of them, and for an unknown device."""

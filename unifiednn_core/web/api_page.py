@@ -26,7 +26,6 @@ GROUPS = {
     "policies": "Runs",
     "queue": "Queue and devices",
     "devices": "Queue and devices",
-    "hosts": "Queue and devices",
     "files": "Files",
     "uploads": "Files",
 }

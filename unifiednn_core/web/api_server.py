@@ -17,13 +17,12 @@ from unifiednn_core.spec.run import PolicySpec
 from unifiednn_core.spec.sharing import Sharing
 from unifiednn_core.store.webhooks import OF_RUNS
 from unifiednn_core.views.devices import DeviceCard, ListedDevice, device_document
-from unifiednn_core.views.hosts import ListedHost
 from unifiednn_core.views.monitoring import Figures, Health
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView
 from unifiednn_core.views.runs import FileView
 from unifiednn_core.web.action import MOST_ROWS, Document, Given, Routes
 
-DEVICE, HOST = "/devices/{name}", "/hosts/{host}"
+DEVICE = "/devices/{name}"
 PERSON, UPLOAD, WEBHOOK = "/people/{person}", "/files/uploads/{upload}", "/webhooks/{hook}"
 
 
@@ -91,12 +90,6 @@ class NewHook(Given):
     """`run.completed`, `run.failed`, `run.interrupted`, the same of `submodel`, and `submodel.ready`."""
 
 
-class ForgottenHost(Given):
-    """A host that is no longer known."""
-
-    host: str
-
-
 class Hook(Given):
     """A webhook that was removed, or that took a test."""
 
@@ -136,10 +129,6 @@ def _device(service: Service, name: str) -> ListedDevice:
     return next(one for one in service.devices.devices() if one.name == name)
 
 
-def _host(service: Service, name: str) -> ListedHost:
-    return next(one for one in service.devices.hosts() if one.name == name)
-
-
 def _person(service: Service, person: str) -> list[PersonView]:
     return [one for one in service.people.people() if one.person == person.strip().lower()]
 
@@ -171,20 +160,6 @@ def change_pooling(service: Service, given: PoolingChanges) -> Document:
 def move(service: Service, run: str, given: PlaceInLine) -> Document:
     """Move a waiting run in the line; 1 runs next."""
     return {"run_id": run, "place": service.queue.move(run, given.place)}
-
-
-SERVER.get("/hosts", "List the machines that offer devices.", "devices.hosts", tuple[ListedHost, ...], "hosts")
-SERVER.order(f"{HOST}/drain", "Place nothing new on a host.", "devices.drain_host", _host, "hosts drain")
-
-
-SERVER.order(f"{HOST}/ready", "Use a host again.", "devices.ready_host", _host, "hosts ready")
-
-
-@SERVER.add("DELETE", HOST, "forget_host", command="hosts forget")
-def forget_host(service: Service, host: str) -> ForgottenHost:
-    """Forget a host that is away and does not return."""
-    service.devices.forget_host(host)
-    return ForgottenHost(host=host)
 
 
 @SERVER.add("GET", "/devices", "device_choices", command="devices", result=list[Document])

@@ -29,7 +29,6 @@ from unifiednn_core.web.api_server import SERVER
 TABLE: tuple[Action, ...] = (*RUNS.rows, *SERVER.rows)
 TERMINAL_ALONE = {
     "app": "It starts the server.",
-    "agent": "It offers the devices of the machine where you are.",
     "pack": "It runs your own code on your own machine.",
     "place": 'Over HTTP, the check of a spec with "placement" answers with the plan.',
     "verify": "It compares a file of the machine where you are with the certificate in it.",

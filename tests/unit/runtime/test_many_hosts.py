@@ -11,7 +11,6 @@ from tests.unit.store.test_store import add_run
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.runtime import host_lease, launchers
-from unifiednn_core.runtime.agent import differences, host_named
 from unifiednn_core.runtime.supervisor import Supervisor
 from unifiednn_core.spec.devices import SERVER, Device, host_of
 from unifiednn_core.spec.lifecycle import Event
@@ -243,14 +242,3 @@ def test_another_machine_on_sqlite_is_refused_once_it_is_heard(store: Store, clo
         there(passes_and_is_heard)
     there(passes)  # silent for so long: the machine was restarted
     assert away.stands
-
-
-def test_names_of_hosts() -> None:
-    assert [host_named(given) for given in ("GPU-1", "node 7", "a.example.org")] == ["gpu-1", "node-7", "a.example.org"]
-    for given in ("", "server", "cuda", "auto", "...", "cpu"):
-        with pytest.raises(BadInput):
-            host_named(given)
-    assert differences({"torch": "2.13"}, {"torch": "2.12", "python": "3.11"}) == (
-        "python is missing, and 3.11 on the server.",
-        "torch is 2.13, and 2.12 on the server.",
-    )
