@@ -4,7 +4,7 @@ import logging
 import math
 import queue
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -97,16 +97,10 @@ class Reporter:
         clock: Clock,
         gauge: WorkerGauge | None = None,
         porter: Porter | None = None,
-        *,
-        renewed: Callable[[float], object] = lambda asked_s: None,
     ):
-        """`gauge` gives the CPU and GPU seconds that each write records, `porter` has files kept for other hosts.
-
-        `renewed` hears of each heartbeat in the store when it was begun, by the monotonic clock.
-        """
+        """`gauge` gives the CPU and GPU seconds that each write records, `porter` has files kept for other hosts."""
         self._porter = porter
         self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
-        self._renewed = renewed
         self.engine: Engine | None = None
         """The engine that reports here."""
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -518,7 +512,6 @@ class Reporter:
             self._store.telemetry.write(self._hybrid_id, self._batch)
             self._batch, self._written_at_s = TelemetryRows(), self._clock.monotonic_s()
             self._pause_s = min(LONGEST_PAUSE_S, (self._written_at_s - begun_s) / SHARE_OF_TIME)
-            self._renewed(begun_s)
         except (OperationalError, OSError, Fenced):  # kept for the next time
             raise
         except Exception as error:  # a row that the store refuses must not hold up all others

@@ -50,9 +50,7 @@ from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
 from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import Reporter
-from unifiednn_core.runtime.worker_lease import WorkerLease
 from unifiednn_core.scheduling.registry import policy_named
-from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings, PolicySpec
 from unifiednn_core.store import Store
@@ -115,7 +113,6 @@ class Worker:
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
-        lease = WorkerLease(clock, counts=store.is_remote or store.hosts.are_beside(host_of(hybrid.device)))
         torch.set_num_threads(threads)
         bench = Workbench(
             home,
@@ -130,7 +127,7 @@ class Worker:
             bench.device, clock, earlier=earlier, earlier_load=load
         )  # before any model or data set is read
         porter, work_mark = Porter.of(home, store, hybrid_id), WorkMark(home.at_work(hybrid_id))
-        reporter = Reporter(store, hybrid, bench, clock, gauge, porter, renewed=lease.renewed)
+        reporter = Reporter(store, hybrid, bench, clock, gauge, porter)
         reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared, porter)
         for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
@@ -150,7 +147,7 @@ class Worker:
             jobs=reads.jobs(members, work_mark, last_turns, elapsed_s),
             checkpoint=settings.checkpoint,
             first_period=first_period(hybrid.deaths),
-            mark=lease.before_steps(work_mark.set),
+            mark=work_mark.set,
             trace=partial(_trace, suspects, work_mark),
             alone_until={place.submodel: place.step for place in suspects},
             memory=reads.memory,
