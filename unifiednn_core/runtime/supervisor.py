@@ -32,7 +32,6 @@ from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
 from unifiednn_core.spec.devices import CPU, SERVER, host_of, on_host, own_name
 from unifiednn_core.store import Store, leases
-from unifiednn_core.store.database import QUEUE
 from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow
@@ -81,7 +80,6 @@ class Supervisor(Background):
         """Monotonic time at which each claim was first seen without a worker."""
         self._watch_of_devices = DeviceWatch(store, host=host)
         self._webhooks = WebhookSender(store.webhooks, clock) if host == SERVER else None
-        self._news = store.news(QUEUE)
         self._looked_at_s: float | None = None
         """When it last looked at the store without an error, by the monotonic clock."""
         self.trouble: Exception | None = None
@@ -103,7 +101,6 @@ class Supervisor(Background):
         self._watch_of_devices.stop()
         if self._webhooks is not None:
             self._webhooks.stop()
-        self._news.close()
         self._launcher.close()
 
     @property
@@ -278,8 +275,6 @@ class Supervisor(Background):
         while not self._stop.wait(pause_s):
             begun_s = self._clock.monotonic_s()
             try:
-                if not self._news.due():
-                    continue
                 self.tick()
                 pause_s = max(TICK_S, self._clock.monotonic_s() - begun_s)  # to see a large fleet takes seconds
                 self._looked_at_s, self.trouble = self._clock.monotonic_s(), None

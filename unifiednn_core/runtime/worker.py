@@ -85,7 +85,6 @@ class Worker:
         lanes: int = 1,
     ):
         self._reads, self._store, self._bench, self._reporter = reads, reads.store, reads.bench, reads.reporter
-        self._news = self._store.news(reads.bench.hybrid_id)
         self._hybrid_id, self._shared = reads.bench.hybrid_id, reads.shared
         self._engine = engine
         self._gauge: WorkerGauge | None = gauge
@@ -179,8 +178,7 @@ class Worker:
         while True:
             self._sample()
             try:
-                looks = self._news.due() or not self._trainer.is_training
-                code = self._tick() if looks else None
+                code = self._tick()
                 if code is not None:
                     if code != LOST:
                         self._work_mark.clear()

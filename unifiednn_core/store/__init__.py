@@ -13,7 +13,6 @@ from unifiednn_core.store.hosts import Hosts
 from unifiednn_core.store.hybrids import Hybrids, WorkerLogs
 from unifiednn_core.store.kept import Holdings
 from unifiednn_core.store.library import Library, Measured
-from unifiednn_core.store.news import StoreNews
 from unifiednn_core.store.people import People, Requests
 from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.run_lists import RunLists
@@ -80,10 +79,6 @@ class Store:
         if home.root not in self._depots:
             self._depots[home.root] = Depot.of(home, self.blobs, self.people)
         return self._depots[home.root]
-
-    def news(self, name: str) -> StoreNews:
-        """Hear of what concerns a hybrid, by its id, or of all that waits, as `queue`."""
-        return self._database.news(name)
 
     def close(self) -> None:
         """Close all connections."""

@@ -12,7 +12,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, IllegalTransition, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, Event, State, actions, submodel_actions
 from unifiednn_core.spec.sharing import NOT_IN_ONE_PROCESS
-from unifiednn_core.store.database import QUEUE, Database, Repository
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import CLAIMED, forget_deaths, is_live
 from unifiednn_core.store.library import use_in
@@ -109,9 +109,6 @@ class Commands(Repository):
             self._runs.note(session, run_id, submodel, Code.ASKED, **brief_of(command))
             if self._is_done(session, command, state):
                 self._carry_out_in(session, command, None)
-            if self._database.is_remote:
-                placed = session.scalars(select(SubModelRow.hybrid_id).where(SubModelRow.run_id == run_id))
-                self._database.tell(session, QUEUE, run_id, *filter(None, placed))
             failpoints.passing("command.before_acknowledgement")
         failpoints.passing("command.after_acknowledgement")
         return state

@@ -22,7 +22,6 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock, RealClock
 from unifiednn_core.base.errors import Fenced, WrongSchema
 from unifiednn_core.store import postgresql
-from unifiednn_core.store.news import Polled, StoreNews, Told, tell
 from unifiednn_core.store.postgresql import QUEUE as QUEUE
 from unifiednn_core.store.postgresql import address_of, is_remote, shown
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, HybridRow, SchemaRow
@@ -136,15 +135,6 @@ class Database:
         now_s = float(session.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one())
         self._servers.set(now_s, (asked_s + self.clock.monotonic_s()) / 2)
         return now_s
-
-    def news(self, name: str) -> StoreNews:
-        """Hear of what concerns a hybrid, by its id, or all that waits, as `queue`."""
-        return Told(self._engine, name) if self.is_remote else Polled()
-
-    def tell(self, session: Session, *names: str) -> None:
-        """Let those who wait for news of these names look once this transaction has been committed."""
-        if self.is_remote:
-            tell(session, names)
 
     def close(self) -> None:
         """Close all connections."""

@@ -10,7 +10,7 @@ from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNErr
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, keep_in, leave_in
-from unifiednn_core.store.database import QUEUE, Repository
+from unifiednn_core.store.database import Repository
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
 from unifiednn_core.store.library import use_in
@@ -50,7 +50,6 @@ class Runs(Repository):
         Raises `BadInput` if a file of one was deleted from the library.
         """
         with self._database.write() as session:
-            self._database.tell(session, QUEUE)
             for run, submodels in runs:
                 session.add(run)
                 if not run.shared:
@@ -398,7 +397,6 @@ class Runs(Repository):
         hybrid = session.get(HybridRow, run.id)
         if hybrid is not None and (state is State.PAUSED or state in ENDED):
             release_worker(hybrid)
-            self._database.tell(session, QUEUE)  # its device is free
 
     def _open_or_close(self, session: Session, row: RunRow | SubModelRow, before: State, state: State) -> None:
         if state not in ENDED:

@@ -16,7 +16,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
-from unifiednn_core.store.database import QUEUE, Database, Repository
+from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.events import Code
 from unifiednn_core.store.hosts import HostRow, may_judge
 from unifiednn_core.store.hybrids import (
@@ -250,7 +250,6 @@ class Workers(Repository):
             if not rows or not hybrid.open or hybrid.heartbeat_at_s is None or not now or now != set(beside):
                 return False
             self._place(session, hybrid, rows)
-            self._database.tell(session, hybrid_id)
             return True
 
     def restart(self, hybrid_id: str, claimer: WorkerIdentity | None = None) -> bool:
@@ -279,7 +278,6 @@ class Workers(Repository):
         """Let sub-models of a shared hybrid, or all of a private one (None), leave at their next step boundary."""
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
-            self._database.tell(session, hybrid_id)
             if members is None:
                 hybrid.leaving = reason
             for run_id, name in members or ():
@@ -333,10 +331,9 @@ class Workers(Repository):
 
     @contextmanager
     def _writes(self, what: str) -> Iterator[Session]:
-        """A transaction between two failpoints, of which all supervisors hear."""
+        """A transaction between two failpoints."""
         with self._database.write() as session:
             yield session
-            self._database.tell(session, QUEUE)
             failpoints.passing(f"placement.before_{what}")
         failpoints.passing(f"placement.after_{what}")
 

@@ -33,8 +33,6 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, database, postgresql
-from unifiednn_core.store import news as news_module
-from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.database import QUEUE, Database
 from unifiednn_core.store.people import SettingRow
 from unifiednn_core.store.postgresql import address_of, is_remote, shown
@@ -440,51 +438,6 @@ def test_a_lock_that_does_not_come_is_waited_out_like_a_locked_file(
     monkeypatch.setattr(postgresql, "_LINK", {**postgresql._LINK, "options": options})
     with closing(Store(url, clock)) as store, writing(store, QUEUE), pytest.raises(OperationalError, match="lock"):
         note(store, 1)
-
-
-# -- news
-
-
-def test_a_worker_hears_of_its_own_commands_alone_and_after_its_connection_was_lost(
-    there: Store, postgresql: Databases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(news_module, "AFAR_S", math.inf)  # so that only news make it look
-    monkeypatch.setattr(news_module, "AGAIN_S", 0.0)
-    add_run(there, "r")
-    add_run(there, "s")
-    own, other, queue = (there.news(name) for name in ("r", "s", QUEUE))
-    assert own.due() and other.due() and queue.due(), "what came before it listened is not missed"
-    assert not (own.due() or other.due() or queue.due())
-    there.commands.issue("r", None, Verb.PAUSE)
-    wait_until(own.due)
-    wait_until(queue.due)
-    assert not own.due() and not other.due()
-    there.workers.ask_to_leave("s", None, "its device is needed")
-    wait_until(other.due)
-    assert not own.due()
-    postgresql.server.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
-    )
-    wait_until(own.due)
-    for one in (own, other, queue):
-        one.close()
-
-
-def test_without_news_it_looks_once_in_a_while(there: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr(news_module.time, "monotonic", lambda: now_s[0])
-    with closing(there.news("r")) as own:
-        assert own.due()
-        looks = []
-        for _ in range(40):
-            now_s[0] += 0.2
-            looks.append(own.due())
-    assert sum(looks) == 8, "once a second"
-
-
-def test_on_this_machine_every_look_is_due(store: Store, only_sqlite: None) -> None:
-    news = store.news("r")
-    assert news.due() and news.due()
 
 
 # -- values
