@@ -72,7 +72,6 @@ chaos: .venv/app.stamp samples
 	$(BIN)/python -m tools.chaos --kills 1000 --write docs/results
 	$(BIN)/python -m tools.chaos --pooled --kills 300 --write docs/results
 	$(BIN)/python -m tools.chaos --cluster --database sqlite --kills 500 --write docs/results
-	$(BIN)/python -m tools.chaos --cluster --database postgres --kills 500 --write docs/results
 
 gpu-bundle: .venv/app.stamp
 	PYTHON=$(BIN)/python bash tools/gpu/bundle.sh "$(or $(DATA),$(UNIFIEDNN_DATA))"

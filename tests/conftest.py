@@ -8,25 +8,22 @@ import tempfile
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from tests.databases import KIND_SETTING, POSTGRESQL, SQLITE, Databases
 from tests.places import object_store, place  # noqa: F401  (fixtures)
 from unifiednn_core.base import trouble
-from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
+from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.preflight import client
 from unifiednn_core.store import Store
 
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The shell may point to a real home, a real database or a real folder of files: tests must not write there.
-for _setting in (DATABASE_SETTING, BLOBS_SETTING):
-    os.environ.pop(_setting, None)
+# The shell may point to a real home or a real folder of files: tests must not write there.
+os.environ.pop(BLOBS_SETTING, None)
 _HOME = tempfile.TemporaryDirectory(prefix="unifiednn-tests-")
 os.environ["UNIFIEDNN_HOME"] = _HOME.name
 
@@ -57,24 +54,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Databases]:
-    """A server for the tests of this process; without one a test that asks for it is skipped."""
-    databases = Databases()
-    yield databases
-    databases.close()
-
-
-@pytest.fixture(scope="module")
-def kind(request: pytest.FixtureRequest) -> str:
-    """Database of the homes of a test."""
-    return str(getattr(request, "param", os.environ.get(KIND_SETTING, SQLITE)))
-
-
 @pytest.fixture(autouse=True)
 def _log_of_its_own() -> None:
     """Log errors again that an earlier test logged within the last minute."""
-    # Without `monkeypatch`, which would then be undone after `home`, and bring the database of a home back.
     trouble._told_at_s.clear()
 
 
@@ -82,19 +64,15 @@ def _log_of_its_own() -> None:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with all tables: to make them takes longer than most tests."""
     new = Home(tmp_path_factory.mktemp("empty") / "home")
-    Store(f"sqlite:///{new.create().database}").close()
+    Store.open(new).close()
     return new.database
 
 
 @pytest.fixture
-def home(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Home]:
+def home(tmp_path: Path, empty: Path) -> Home:
     home = Home(tmp_path / "home").create()
-    with ExitStack() as stack:
-        if kind == POSTGRESQL:
-            stack.enter_context(request.getfixturevalue("postgresql").chosen())
-        else:
-            shutil.copy(request.getfixturevalue("empty"), home.database)
-        yield home
+    shutil.copy(empty, home.database)
+    return home
 
 
 @pytest.fixture(scope="session", autouse=True)

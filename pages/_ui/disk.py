@@ -39,7 +39,7 @@ def _usage() -> None:
 
 def _places() -> None:
     found = frame.service().retention.places()
-    rows = [("Home folder", found.home), ("Database", found.database)]
+    rows = [("Home folder", found.home)]
     if found.files:
         rows.append(("Files of all hosts", found.files))
     table = [{"What": what, "Where": where} for what, where in rows]

@@ -20,7 +20,7 @@ import torch
 
 from tests.integration import attempts
 from tests.integration.product import EPOCHS, Product
-from unifiednn_core.base.paths import DATABASE_SETTING, SANDBOX_SETTING, Home
+from unifiednn_core.base.paths import SANDBOX_SETTING, Home
 from unifiednn_core.formats import registry as formats
 from unifiednn_core.machine.allocator import of_workers
 from unifiednn_core.machine.forks import Template
@@ -139,22 +139,6 @@ def test_a_worker_outlives_who_started_it(home: Home) -> None:
     process.wait()
     assert psutil.Process(pid).is_running()
     os.kill(pid, signal.SIGKILL)
-
-
-def test_a_database_on_the_network_keeps_the_network(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "--unshare-net" in confinement.confined(["X"], home, RUN)
-    monkeypatch.setenv(DATABASE_SETTING, "postgresql+psycopg://someone@db.example.org/unifiednn")
-    assert confinement.has_network(home)
-    assert "--unshare-net" not in confinement.confined(["X"], home, RUN)
-
-
-def test_a_database_elsewhere_is_shown_and_one_beside_the_home_is_refused(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DATABASE_SETTING, f"sqlite:///{tmp_path / 'elsewhere' / 'x.db'}")
-    assert str(tmp_path / "elsewhere") in confinement.confined(["X"], home, RUN)
-    monkeypatch.setenv(DATABASE_SETTING, f"sqlite:///{home.root / 'x.db'}")
-    assert "beside the home" in confinement.trial(home)
 
 
 @pytest.mark.parametrize("way", ["off", "missing", "broken"])

@@ -98,18 +98,16 @@ class Seeded:
         """What runs of its fingerprint compare as, in place of their figures."""
         self.supervisor_alive = True
         clock = self.clock = RealClock()
-        is_file = "sqlite" in home.database_url
-        if is_file and _SEEDED:
+        if _SEEDED:
             home.create().database.write_bytes(_SEEDED[0])
         self.store, self.home = Store.open(home, clock), home
         self._held: set[str] = set()
         self._seeded: list[RunView] = []
         self._asked_before = 0
-        if is_file and _SEEDED:
+        if _SEEDED:
             self._take_up(_first_runs())
         else:
             self.held, self.listed = library(), _first_runs()
-        if is_file and not _SEEDED:
             _SEEDED.append(_content(self.store, home))
         supervisor = Supervisor(self.store, NoLauncher(), clock)  # type: ignore[arg-type]
         service = Service(home, self.store, supervisor, clock)

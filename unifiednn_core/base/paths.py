@@ -9,7 +9,6 @@ from pathlib import Path
 from unifiednn_core.base.errors import BadInput
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
-DATABASE_SETTING = "UNIFIEDNN_DATABASE_URL"
 BLOBS_SETTING = "UNIFIEDNN_BLOBS"
 HOSTS_SETTING = "UNIFIEDNN_HOSTS"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
@@ -64,11 +63,6 @@ class Home:
     def default(cls) -> "Home":
         """`UNIFIEDNN_HOME`, or `~/.unifiednn`."""
         return cls(Path(os.environ.get("UNIFIEDNN_HOME") or Path.home() / ".unifiednn").expanduser().resolve())
-
-    @property
-    def database_url(self) -> str:
-        """`UNIFIEDNN_DATABASE_URL`, or the SQLite file in this home."""
-        return os.environ.get(DATABASE_SETTING) or f"sqlite:///{self.database}"
 
     @property
     def database(self) -> Path:

@@ -16,7 +16,7 @@ from unifiednn_core.cli import terminal
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store.postgresql import trouble
+from unifiednn_core.store.database import trouble
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

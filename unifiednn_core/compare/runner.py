@@ -132,7 +132,7 @@ class BaselineRunner:
 
 def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
     """Run a baseline in the main thread of its own process; returns the exit code."""
-    store, me = Store(home.database_url, clock), own_identity()  # the server made the folders
+    store, me = Store(home.database, clock), own_identity()  # the server made the folders
     attempt = store.workers.register(run_id, me, None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it

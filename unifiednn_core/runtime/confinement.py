@@ -22,8 +22,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import make_url
-
 from unifiednn_core.base.paths import SANDBOX_SETTING, SHARED_HYBRID, Home, application, worker_sandbox_is_on
 
 PLUGINS = ("unifiednn.policies", "unifiednn.formats")
@@ -94,8 +92,6 @@ _OWNER_OF_NAMESPACE = 0xB701  # ioctl_ns(2)
 _HOLD = ["/bin/sh", "-c", "echo; read _"]
 # Parts of /proc that root may write. A new /proc would need a new PID namespace.
 _SYSTEM_WIDE = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/sys")
-_NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "services", "passwd", "ssl", "pki")
-_FOR_NETWORKS = (*(f"/etc/{name}" for name in _NAMES), "/run/postgresql", "/var/run/postgresql")
 _PROBE = """
 import ctypes, importlib.util, pathlib, sys
 missing = [name for name in ("torch", "sqlalchemy", "unifiednn_core") if importlib.util.find_spec(name) is None]
@@ -159,9 +155,8 @@ def namespaces(home: Home, run_id: str) -> Iterator[list[int]]:
         stack.enter_context(process)
         if process.stdout is None or not process.stdout.readline():  # all is in place once the holder speaks
             raise OSError(None, "bubblewrap does not start")
-        holder, own = (Path("/proc", name, "ns") for name in (str(json.load(answer)["child-pid"]), "self"))
-        names = [name for name in ("mnt", "ipc", "uts", "net") if (holder / name).readlink() != (own / name).readlink()]
-        opened = [os.open(holder / name, os.O_RDONLY) for name in (*names, "user")]
+        holder = Path("/proc", str(json.load(answer)["child-pid"]), "ns")
+        opened = [os.open(holder / name, os.O_RDONLY) for name in ("mnt", "ipc", "uts", "net", "user")]
         for handle in opened:
             stack.callback(os.close, handle)
         outer = fcntl.ioctl(opened[0], _OWNER_OF_NAMESPACE)  # the user namespace in which the mounts were made
@@ -200,12 +195,10 @@ def _tried(home: Home) -> str:
     _make_device_files()
     if not worker_sandbox_is_on():
         return f"{SANDBOX_SETTING} is off. Unset it."
-    if any(home.root.is_relative_to(folder) for folder in _database_folders(home)):
-        return "The database lies beside the home. Move it into a folder of its own."
     folder = home.run(f".trial-{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = [sys.executable, "-c", _PROBE, *map(str, (home.files, folder, *_database_folders(home)))]
+        probe = [sys.executable, "-c", _PROBE, *map(str, (home.files, folder, home.database.parent))]
         return failure_of(confined(probe, home, folder.name), os.environ)
     except OSError as error:
         return f"The home cannot be written: {error.strerror}."
@@ -221,18 +214,16 @@ def confined(command: list[str], home: Home, run_id: str, *options: str) -> list
     runs read-only, the folder of its run, the answers, and the database. In a shared hybrid, which others join, the
     folders of all runs that share.
     """
-    here, networked = str(Path.cwd()), has_network(home)
-    unshared = () if networked else ("--unshare-net",)
-    shown = [*added_paths(), *(_FOR_NETWORKS if networked else ()), *_SYSTEM_WIDE]
+    here, shown = str(Path.cwd()), [*added_paths(), *_SYSTEM_WIDE]
     others = (home.shared,) if run_id.startswith(SHARED_HYBRID) else ()
-    writable = (home.run(run_id), *others, home.answers, *_database_folders(home))
+    writable = (home.run(run_id), *others, home.answers, home.database.parent)
     return [
         program(),
         "--unshare-user",
         "--disable-userns",
         "--unshare-ipc",
         "--unshare-uts",
-        *unshared,
+        "--unshare-net",
         "--cap-drop",
         "ALL",
         "--bind",
@@ -276,21 +267,10 @@ def _inside() -> dict[str, str]:
     return {"HOME": "/tmp", "PYTHONPATH": search_path}
 
 
-def has_network(home: Home) -> bool:
-    """Whether workers need the network, because their database is on it."""
-    return make_url(home.database_url).get_backend_name() != "sqlite"
-
-
 def forgo_privileges() -> None:
     """Keep this process and all that it starts from ever gaining privileges, by setuid programs for instance."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-
-
-def _database_folders(home: Home) -> tuple[Path, ...]:
-    """The folder of the database: SQLite puts files beside it."""
-    file = make_url(home.database_url).database
-    return () if has_network(home) or not file else (Path(file).absolute().parent,)
 
 
 def _device_files() -> list[str]:

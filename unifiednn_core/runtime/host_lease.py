@@ -7,7 +7,6 @@ from platform import node, python_version
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.base.paths import DATABASE_SETTING
 from unifiednn_core.runtime.launchers import is_alive, own_identity
 from unifiednn_core.spec.devices import SERVER
 from unifiednn_core.store import Store, leases
@@ -69,7 +68,7 @@ class HostLease:
 
     @property
     def _has_company(self) -> bool:
-        return bool(self.others) or self._store.is_remote or self.host != SERVER
+        return bool(self.others) or self.host != SERVER
 
     def _enter(self) -> HostRow | None:
         known = next((row for row in self._store.hosts.all() if row.name == self.host), None)
@@ -94,13 +93,9 @@ class HostLease:
         return is_alive(WorkerIdentity(row.agent_pid, row.agent_started_at_s, row.boot_id))
 
     def _refusal(self, blocking: HostRow) -> BadInput:
-        if not self._store.is_remote and machine_of(blocking.boot_id) != machine_of(own_identity().boot_id):
+        if machine_of(blocking.boot_id) != machine_of(own_identity().boot_id):
             message = f"SQLite serves one machine, and {blocking.machine} uses this database now."
-            remedy = f"Set {DATABASE_SETTING} to a PostgreSQL database."
-            return BadInput.of("Another machine", DATABASE_SETTING, message, remedy)
-        if self.host == SERVER:
-            message = f"The server runs on {blocking.machine}, and this is another machine."
-            remedy = "Offer the devices of this one with: unifiednn agent --join URL"
-            return BadInput.of("Another machine", DATABASE_SETTING, message, remedy)
+            remedy = "Use a home of this machine (UNIFIEDNN_HOME)."
+            return BadInput.of("Another machine", "home", message, remedy)
         message = f"The process {blocking.agent_pid} of {blocking.machine} is the agent of '{self.host}' already."
         return BadInput.of("Host", "host", message, "Give this one another name with --host, or end the other one.")

@@ -147,8 +147,8 @@ class Supervisor(Background):
 
     def fleet(self) -> Fleet:
         """What placement sees now."""
-        others = self._store.is_remote or self._store.hosts.is_served(self._host)
-        if self.lease.stands or not others:  # else this may be a command, with other devices, or on another machine
+        # Else this may be a command, with other devices.
+        if self.lease.stands or not self._store.hosts.is_served(self._host):
             with suppress(OperationalError):  # on a full disk people still see what is known
                 self._look_at_devices()
         hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()

@@ -502,7 +502,7 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
 
 def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
     """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
-    store, me = Store(home.database_url, clock), launchers.own_identity()  # the server made the folders
+    store, me = Store(home.database, clock), launchers.own_identity()  # the server made the folders
     attempt = store.workers.register(hybrid_id, me, launched_at_s(clock or store.clock))
     if attempt is None:
         return FAILED  # it started so late that the hybrid was given up

@@ -111,7 +111,7 @@ class DeviceService:
 
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""
-        watched = self._store.is_remote or self._devices.are_watched() or self._store.hosts.is_served(SERVER)
+        watched = self._devices.are_watched() or self._store.hosts.is_served(SERVER)
         if not watched:
             self._devices.write(devices_of_host())
         return self._devices.all()

@@ -238,6 +238,5 @@ def _workers(home: Home) -> Check:
     if reason:
         found = f"Workers can use the network and read every file of their user: {reason.rstrip('.')}."
         return Check("workers", "advice", found, wanted, remedy or "docs/OPERATE.md lists what it needs.")
-    network = "the network, because the database is on it" if confinement.has_network(home) else "no network"
     files = "no files but stored ones, their run's and the database"
-    return Check("workers", "ok", f"Workers run in bubblewrap: {network}, no privileges, {files}.", wanted)
+    return Check("workers", "ok", f"Workers run in bubblewrap: no network, no privileges, {files}.", wanted)

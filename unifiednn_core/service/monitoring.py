@@ -16,8 +16,8 @@ from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.uploads import SPARE_BYTES
 from unifiednn_core.store import Store
+from unifiednn_core.store.database import trouble
 from unifiednn_core.store.devices import READY
-from unifiednn_core.store.postgresql import trouble
 from unifiednn_core.views.monitoring import DeviceFigures, Figures, Health, HealthPart
 from unifiednn_core.views.people import view_of
 

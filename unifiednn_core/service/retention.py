@@ -12,16 +12,14 @@ from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.retention import Due, Retention
 from unifiednn_core.store import Store
-from unifiednn_core.store.postgresql import address_of, shown
 from unifiednn_core.views.library import QuotaView
 
 
 @dataclass(frozen=True, slots=True)
 class KeptIn:
-    """Where this server keeps things, without passwords."""
+    """Where this server keeps things."""
 
     home: str
-    database: str
     files: str
     """Shared folder or bucket of several hosts; empty where all files are in the home."""
 
@@ -62,8 +60,7 @@ class RetentionService:
     @permission(Role.OPERATOR, audited=False)
     def places(self) -> KeptIn:
         """Where the server keeps its files and its database."""
-        database = shown(address_of(self._home.database_url))
-        return KeptIn(str(self._home.root), database, self._store.depot(self._home).url)
+        return KeptIn(str(self._home.root), self._store.depot(self._home).url)
 
     @permission(Role.ADMIN, audited=False)
     def owned(self) -> tuple[QuotaView, ...]:

@@ -26,11 +26,10 @@ from unifiednn_core.store.workers import Workers
 class Store:
     """All parts of the store over one database."""
 
-    def __init__(self, database_url: str, clock: Clock | None = None, fence: Fence | None = None):
+    def __init__(self, database: Path, clock: Clock | None = None, fence: Fence | None = None):
         """`fence` is what has to hold for each write, of a worker."""
-        self._database = Database(database_url, clock)
+        self._database = Database(database, clock)
         self.clock = self._database.clock
-        """Its `utc_s` is the same on all machines that use a database server: the time of that."""
         self._database.fence = fence
         self.runs = Runs(self._database)
         self.hybrids = Hybrids(self._database)
@@ -58,7 +57,7 @@ class Store:
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":
         """Open the store of a home; creates missing folders."""
-        return cls(home.create().database_url, clock)
+        return cls(home.create().database, clock)
 
     def raise_fence(self, fence: Fence) -> None:
         """From now on each write needs this to hold, and raises `Fenced` otherwise."""
@@ -68,11 +67,6 @@ class Store:
         """Raise `Fenced` if the worker that writes here has lost its hybrid."""
         with self._database.write():
             pass
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether other machines may use the database as well."""
-        return self._database.is_remote
 
     def depot(self, home: Home) -> Depot:
         """Where the files of a home are kept, as the database says when this is first asked."""

@@ -45,7 +45,7 @@ class BlobRows(Repository):
             row = session.get(BlobRow, key)
             if row is not None and row.state in (COME, WHOLE) and row.name == name:
                 if row.state == COME:  # somebody refers to it soon
-                    row.at_s = self._database.now_s(session)
+                    row.at_s = self._clock.utc_s()
                 return "whole"
             if row is not None and row.state == GOING:
                 raise BlobsUnreachable("The same bytes are just being deleted")
@@ -57,7 +57,7 @@ class BlobRows(Repository):
                     name=name,
                     size_bytes=size_bytes,
                     state=COMING,
-                    at_s=self._database.now_s(session),
+                    at_s=self._clock.utc_s(),
                 )
             )
             return "new" if row is None else "again"
@@ -66,12 +66,12 @@ class BlobRows(Repository):
         """Note that the bytes of a blob are there, so that nobody puts them again before a row refers to them."""
         with self._database.write() as session:
             coming = (BlobRow.key == key) & (BlobRow.state == COMING)
-            session.execute(update(BlobRow).where(coming).values(state=COME, at_s=self._database.now_s(session)))
+            session.execute(update(BlobRow).where(coming).values(state=COME, at_s=self._clock.utc_s()))
 
     def confirm(self, key: str) -> None:
         """Record that a file of the library is whole. Raises `BlobsUnreachable` if its row left meanwhile."""
         with self._database.write() as session:
-            _confirm(session, key, self._database.now_s(session))
+            _confirm(session, key, self._clock.utc_s())
 
     def of(self, run_id: str, submodel: str | None = None) -> list[BlobRow]:
         """The whole blobs of a run, or of one of its sub-models, by name."""
@@ -97,7 +97,7 @@ class BlobRows(Repository):
         """Record that files of a sub-model are whole, by name and key."""
         with self._database.write() as session:
             for name in kept:
-                keep_in(session, self._database.now_s(session), run_id, submodel, {name: kept[name]}, name)
+                keep_in(session, self._clock.utc_s(), run_id, submodel, {name: kept[name]}, name)
 
     def sizes(self, prefix: str = "", run_id: str | None = None) -> dict[str, int]:
         """Bytes of the blobs of one run or all whose names begin with `prefix`, by run; the library's under ""."""
@@ -115,12 +115,12 @@ class BlobRows(Repository):
         """Note that a host could not read a blob: whoever has these bytes puts them again."""
         with self._database.write() as session:
             whole = (BlobRow.key == key) & (BlobRow.state == WHOLE)
-            session.execute(update(BlobRow).where(whole).values(state=DOUBTED, at_s=self._database.now_s(session)))
+            session.execute(update(BlobRow).where(whole).values(state=DOUBTED, at_s=self._clock.utc_s()))
 
     def leave_run(self, run_id: str, prefix: str = "", submodel: str | None = None) -> None:
         """Let the blobs of a run be deleted whose names begin with `prefix`; those that are coming go by age."""
         with self._database.write() as session:
-            leave_in(session, self._database.now_s(session), run_id, prefix, submodel)
+            leave_in(session, self._clock.utc_s(), run_id, prefix, submodel)
 
     def leave_file(self, sha256: str) -> bool:
         """Let a file of the library be deleted, unless somebody imported it again."""
@@ -129,13 +129,13 @@ class BlobRows(Repository):
             if file is not None and file.removed_at_s is None:
                 return False
             if row is not None and row.state not in (COMING, GOING):
-                row.assign({"state": LEAVING, "at_s": self._database.now_s(session)})
+                row.assign({"state": LEAVING, "at_s": self._clock.utc_s()})
             return True
 
     def leave_unnamed(self) -> None:
         """Let blobs be deleted that are of no run and no file for long: their bytes came while these were deleted."""
         with self._database.write() as session:
-            now_s = self._database.now_s(session)
+            now_s = self._clock.utc_s()
             named = select(RunRow.id).where(RunRow.id == BlobRow.run_id).exists()
             listed = select(FileRow.sha256).where(FileRow.sha256 == func.substr(BlobRow.key, len(file_key("")) + 1))
             alone = BlobRow.state.in_(THERE) & (BlobRow.at_s < now_s - LOST_AFTER_S) & ~named & ~listed.exists()
@@ -149,11 +149,11 @@ class BlobRows(Repository):
         with self._database.write() as session:
             rows = list(session.scalars(self._due(session, run_id)))
             for row in rows:
-                row.assign({"state": GOING, "at_s": self._database.now_s(session)})
+                row.assign({"state": GOING, "at_s": self._clock.utc_s()})
             return [row.key for row in rows]
 
     def _due(self, session: Session, run_id: str | None) -> Select[BlobRow]:
-        now_s = self._database.now_s(session)
+        now_s = self._clock.utc_s()
         due = (
             (BlobRow.state == LEAVING)
             | ((BlobRow.state == GOING) & (BlobRow.at_s < now_s - STUCK_AFTER_S))
@@ -170,7 +170,7 @@ class BlobRows(Repository):
         """Let blobs that could not be deleted now be deleted later."""
         with self._database.write() as session:
             there = (BlobRow.key.in_(keys)) & (BlobRow.state == GOING)
-            session.execute(update(BlobRow).where(there).values(state=LEAVING, at_s=self._database.now_s(session)))
+            session.execute(update(BlobRow).where(there).values(state=LEAVING, at_s=self._clock.utc_s()))
 
 
 def leave_in(session: Session, now_s: float, run_id: str, prefix: str = "", submodel: str | None = None) -> None:

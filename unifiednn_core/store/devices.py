@@ -100,12 +100,12 @@ class Devices(Repository):
         with self._database.write() as session:
             for row in session.scalars(select(DeviceRow).where(DeviceRow.state == AWAY)):
                 if host_of(row.name) in hosts:
-                    row.seen_at_s = self._database.now_s(session)
+                    row.seen_at_s = self._clock.utc_s()
 
     def _all_now(self) -> tuple[list[DeviceRow], float]:
         with self._database.read() as session:
             asked = select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name)
-            return list(session.scalars(asked)), self._database.now_s(session)
+            return list(session.scalars(asked)), self._clock.utc_s()
 
     def are_watched(self) -> bool:
         """Whether a server or another process has written devices lately; a server may have none but those of nodes."""
@@ -200,7 +200,7 @@ class DeviceSamples(Repository):
         """Write samples of this moment, as columns, unless another process has just done so; forget the oldest ones."""
         samples = list(samples)
         with self._database.write() as session:
-            now_s = self._database.now_s(session)
+            now_s = self._clock.utc_s()
             same = DeviceSampleRow.device.in_([columns["device"] for columns in samples])
             newest_s = session.scalar(select(func.max(DeviceSampleRow.at_s)).where(same))
             if newest_s is not None and abs(now_s - newest_s) < LEAST_GAP_S:

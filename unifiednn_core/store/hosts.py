@@ -49,11 +49,11 @@ class Hosts(Repository):
     def enter(self, row: HostRow, *, over: tuple[int, float] | None = None, parks: bool = False) -> HostRow | None:
         """Record that an agent begins to serve its host; returns the host whose lease prevents that, or None.
 
-        On SQLite a host of another machine prevents it. So does another agent of the same name, unless it is the
+        A host of another machine prevents it. So does another agent of the same name, unless it is the
         process `over`, which has ended; several processes of the server's machine may serve that.
         """
         with self._database.write() as session:
-            now_s = self._database.now_s(session)
+            now_s = self._clock.utc_s()
             for other in session.scalars(select(HostRow)):
                 if self._prevents(row, other, over, now_s):
                     return other
@@ -71,10 +71,10 @@ class Hosts(Repository):
         if other.state == AWAY or leases.is_stale(other.renewed_at_s, now_s):
             return False
         other_machine = machine_of(other.boot_id) != machine_of(row.boot_id)
-        if other.name != row.name or row.name == SERVER:
-            return other_machine and (not self._database.is_remote or other.name == row.name)
+        if other_machine or other.name != row.name or row.name == SERVER:
+            return other_machine
         process = other.agent_pid, other.agent_started_at_s
-        return other_machine or process not in (over, (row.agent_pid, row.agent_started_at_s))
+        return process not in (over, (row.agent_pid, row.agent_started_at_s))
 
     def renew(self, row: HostRow, free_bytes: Mapping[str, int | None], *, parks: bool = False) -> bool:
         """Renew the lease of a host; False if another agent serves it by now, or it was declared lost.
@@ -82,7 +82,7 @@ class Hosts(Repository):
         With `parks` it gives its devices back: nothing new is placed there, and what trains there leaves.
         """
         with self._database.write() as session:
-            now_s, known = self._database.now_s(session), session.get(HostRow, row.name)
+            now_s, known = self._clock.utc_s(), session.get(HostRow, row.name)
             if known is None or known.state == AWAY or not _is_served_by(known, row):
                 return False
             known.since_s = leases.since(known.since_s, known.renewed_at_s, now_s)
@@ -131,12 +131,11 @@ class Hosts(Repository):
         with self._database.read() as session:
             row = session.get(HostRow, name)
             served = row is not None and row.state != AWAY
-            return served and not leases.is_stale(row.renewed_at_s if row else 0.0, self._database.now_s(session))
+            return served and not leases.is_stale(row.renewed_at_s if row else 0.0, self._clock.utc_s())
 
     def now_s(self) -> float:
         """Now, by the clock that leases count by."""
-        with self._database.read() as session:
-            return self._database.now_s(session)
+        return self._clock.utc_s()
 
     def lose(self, name: str, judge: str | None, after_s: float = leases.LOST_S) -> bool:
         """Declare a host lost that was silent for so long, if `judge` may judge; returns whether it is away now.
@@ -148,7 +147,7 @@ class Hosts(Repository):
             if row is None or row.state == AWAY:
                 return True
             may = judge is None or may_judge(session, judge, self._database)
-            if not may or not leases.is_stale(row.renewed_at_s, self._database.now_s(session), after_s):
+            if not may or not leases.is_stale(row.renewed_at_s, self._clock.utc_s(), after_s):
                 return False
             _leave(session, row)
             return True
@@ -184,7 +183,7 @@ def _forget(session: Session, row: HostRow) -> None:
 def may_judge(session: Session, judge: str, database: Database) -> bool:
     """Whether a host may declare others lost now."""
     own = session.get(HostRow, judge)
-    now_s = database.now_s(session)
+    now_s = database.clock.utc_s()
     return own is not None and own.state != AWAY and leases.may_judge(own.since_s, own.renewed_at_s, now_s)
 
 

@@ -84,18 +84,8 @@ _TRIGGERS = (
     "CREATE TRIGGER ledger_replaces_nothing BEFORE INSERT ON ledger "
     f"WHEN EXISTS (SELECT 1 FROM ledger WHERE id = NEW.id) {_REFUSE}",
 )
-_ON_A_SERVER = (
-    "CREATE OR REPLACE FUNCTION ledger_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-    "RAISE EXCEPTION 'The ledger only grows.' USING ERRCODE = 'integrity_constraint_violation'; END $$",
-    "CREATE TRIGGER ledger_keeps_rows BEFORE UPDATE OR DELETE ON ledger "
-    "FOR EACH ROW EXECUTE FUNCTION ledger_only_grows()",
-    "CREATE TRIGGER ledger_is_not_emptied BEFORE TRUNCATE ON ledger "
-    "FOR EACH STATEMENT EXECUTE FUNCTION ledger_only_grows()",
-)
-for _dialect, _triggers in (("sqlite", _TRIGGERS), ("postgresql", _ON_A_SERVER)):
-    for _trigger in _triggers:
-        _ddl = DDL(_trigger).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
-        event.listen(AuditRow.__table__, "after_create", _ddl)
+for _trigger in _TRIGGERS:
+    event.listen(AuditRow.__table__, "after_create", DDL(_trigger))  # type: ignore[no-untyped-call]
 
 
 class People(Repository):

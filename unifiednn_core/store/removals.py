@@ -58,7 +58,7 @@ class Removals(Repository):
                 raise BadInput.of("Not ended", run_id, f"'{run.name}' is {run.state}.", "Stop it first.")
             for row in session.scalars(select(SubModelRow).where(SubModelRow.run_id == run_id)):
                 row.assign(dict.fromkeys(names))
-            leave_in(session, self._database.now_s(session), run_id, CHECKPOINTS)
+            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS)
             session.flush()
             hide()
 

@@ -55,7 +55,7 @@ class RunLists(Repository):
             page = max(0, min(query.page, (total - 1) // query.rows))
             order = _order(query.sort, person)
             order = order.desc() if query.descending else order.asc()
-            order = order if query.sort == "submitted" else order.nulls_last()  # PostgreSQL has no index for that
+            order = order if query.sort == "submitted" else order.nulls_last()  # that has an index, and is never NULL
             ordered = asked.order_by(order, RunRow.created_at_s.desc(), RunRow.id.desc())
             ids = session.scalars(ordered.limit(query.rows).offset(page * query.rows)).all()
             rows = {row.id: row for row in session.execute(light_runs().where(RunRow.id.in_(ids)))}

@@ -250,7 +250,7 @@ class Runs(Repository):
         """
         with self._database.write() as session:
             if blobs is not None:
-                keep_in(session, self._database.now_s(session), run_id, submodel, blobs, MODELS)
+                keep_in(session, self._clock.utc_s(), run_id, submodel, blobs, MODELS)
             if model is not None:
                 at_s = self._clock.utc_s()
                 made = {**model, "artifact_at_s": at_s, "certify_at_s": at_s, "certificate": None}
@@ -293,7 +293,7 @@ class Runs(Repository):
             same = _same_export(session, row)
             if same is not None:
                 for name, key in (blobs or {}).items():
-                    keep_in(session, self._database.now_s(session), row.run_id, row.name, {name: key}, name)
+                    keep_in(session, self._clock.utc_s(), row.run_id, row.name, {name: key}, name)
                 same.assign({"certificate": dict(document), "certify_at_s": None, "artifact_bytes": size_bytes})
                 self.note(session, row.run_id, row.name, code, **fields)
 
@@ -317,7 +317,7 @@ class Runs(Repository):
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         with self._database.write() as session:
             if blobs is not None:
-                keep_in(session, self._database.now_s(session), run_id, submodel, blobs, CHECKPOINTS)
+                keep_in(session, self._clock.utc_s(), run_id, submodel, blobs, CHECKPOINTS)
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
                 note_progress(session, row, step)
@@ -328,7 +328,7 @@ class Runs(Repository):
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
         with self._database.write() as session:
             submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
-            leave_in(session, self._database.now_s(session), run_id, CHECKPOINTS, submodel)
+            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS, submodel)
 
     def conclude(self, run_id: str) -> bool:
         """End a run if all its sub-models have ended: failed if one failed, stopped if a person stopped it.

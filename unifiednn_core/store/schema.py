@@ -7,12 +7,8 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     ColumnElement,
-    Float,
     ForeignKeyConstraint,
     Index,
-    Integer,
-    String,
-    TypeDecorator,
     func,
     select,
     text,
@@ -25,28 +21,16 @@ HYBRID: Final = "hybrid"
 
 
 def partial_index(name: str, *columns: str, where: str) -> Index:
-    """An index of the rows for which a condition holds, as both kinds of database understand it."""
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
-
-
-class _NanIsNull(TypeDecorator[float]):
-    """A number as SQLite keeps it, where NaN is NULL."""
-
-    impl, cache_ok = Float, True
-
-    def process_bind_param(self, value: float | None, _dialect: object) -> float | None:
-        return None if value is None or value != value else value
+    """An index of the rows for which a condition holds."""
+    return Index(name, *columns, sqlite_where=text(where))
 
 
 class Base(DeclarativeBase):
-    """Base of all tables. On PostgreSQL, numbers are as long and texts are ordered as they are in SQLite."""
+    """Base of all tables."""
 
     type_annotation_map = {  # noqa: RUF012  (SQLAlchemy's own idiom)
         dict[str, Any]: JSON,
         list[str]: JSON,
-        int: Integer().with_variant(BigInteger(), "postgresql"),
-        float: Float().with_variant(_NanIsNull(), "postgresql"),
-        str: String().with_variant(String(collation="C"), "postgresql"),
     }
 
     def assign(self, columns: Mapping[str, Any]) -> None:
@@ -521,7 +505,7 @@ def wholly_of(person: str) -> ColumnElement[bool]:
 def distinct(session: Session, column: InstrumentedAttribute[Any]) -> list[Any]:
     """All values of an indexed column but NULL, in order: one look into the index for each, however many rows have it.
 
-    Neither SQLite nor PostgreSQL skips equal entries of an index by itself.
+    SQLite does not skip equal entries of an index by itself.
     """
     found = select(func.min(column).label("value")).cte("found", recursive=True)
     following = select(func.min(column)).where(column > found.c.value).scalar_subquery()

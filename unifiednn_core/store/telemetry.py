@@ -162,7 +162,7 @@ class Telemetry(Repository):
 
     def write(self, hybrid_id: str, batch: TelemetryRows) -> None:
         """Write a batch and the heartbeat in one transaction. The turns of a run count from its own start."""
-        with self._database.write(f"hybrid:{hybrid_id}") as session:
+        with self._database.write() as session:
             hybrid = session.get_one(HybridRow, hybrid_id)
             lists = (batch.steps, batch.epochs, batch.slices, batch.events)
             for table, rows in zip((StepRow, EpochRow, SliceRow, EventRow), lists, strict=True):
@@ -174,7 +174,7 @@ class Telemetry(Repository):
             if batch.memory or batch.strata:
                 thin(session, hybrid_id)
             if hybrid.worker_pid is not None:  # one that was just paused has no worker
-                hybrid.heartbeat_at_s = self._database.now_s(session)
+                hybrid.heartbeat_at_s = self._clock.utc_s()
             hybrid.assign(batch.hybrid)
             for key, columns in batch.submodels.items():
                 row = _of_run(session, hybrid, {"submodel": key, **columns})

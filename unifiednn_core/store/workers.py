@@ -172,7 +172,7 @@ class Workers(Repository):
             return old + 1, new + 1
 
     def _waiting_in(self, session: Session) -> list[tuple[RunRow, list[SubModelRow]]]:
-        now_s = self._database.now_s(session)
+        now_s = self._clock.utc_s()
         due = or_(
             HybridRow.resume_at_s.is_(None),
             HybridRow.resume_at_s <= now_s,
@@ -258,7 +258,7 @@ class Workers(Repository):
         False if that is held by another one, if it still backs off, or if all its members were to leave.
         """
         with self._writes("restart") as session:
-            hybrid, now_s = hybrid_of(session, hybrid_id), self._database.now_s(session)
+            hybrid, now_s = hybrid_of(session, hybrid_id), self._clock.utc_s()
             if hybrid.ended_at_s is not None or hybrid.heartbeat_at_s is not None:
                 return False
             self._let_go(
@@ -340,7 +340,7 @@ class Workers(Repository):
     def _take(self, session: Session, hybrid: HybridRow, at: Berth, claimer: WorkerIdentity | None) -> None:
         hybrid.device, hybrid.device_kind, hybrid.threads = at.device, at.kind, at.threads
         hybrid.also = list(at.also)
-        hybrid.heartbeat_at_s = self._database.now_s(session)
+        hybrid.heartbeat_at_s = self._clock.utc_s()
         hybrid.claimer = None if claimer is None else asdict(claimer)
         hybrid.resume_at_s = hybrid.leaving = None
 
@@ -395,7 +395,7 @@ class Workers(Repository):
             if hybrid.heartbeat_at_s is None or taken:
                 return None
             _set_worker(hybrid, worker)
-            hybrid.heartbeat_at_s, hybrid.claimer = self._database.now_s(session), None
+            hybrid.heartbeat_at_s, hybrid.claimer = self._clock.utc_s(), None
             hybrid.attempt += 1
             hybrid.launched_at_s = hybrid.launched_at_s or launched_at_s
             for run, _ in members_of(session, hybrid_id):
@@ -525,7 +525,7 @@ class Workers(Repository):
             wait_s = limits.wait_s(hybrid.deaths) if again else 0.0
             hybrid.recoveries += again
             waits_for = f"{wait_s:g} s to pass, because its last {hybrid.deaths} workers died" if wait_s else None
-            hybrid.resume_at_s = self._database.now_s(session) + wait_s if wait_s else None
+            hybrid.resume_at_s = self._clock.utc_s() + wait_s if wait_s else None
             for run_id, run in runs.items() if again else ():
                 self._runs.note(session, run_id, None, Code.WORKER_LOST, cause=cause, wait_s=wait_s or None)
                 if not hybrid.shared:
@@ -538,7 +538,7 @@ class Workers(Repository):
         """Whether nothing was heard of a worker for so long, nor of its host, unless that is the one that asks."""
         host = session.get(HostRow, host_of(hybrid.device))
         renewed_at_s = -inf if host is None or host.name == of else host.renewed_at_s
-        return is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._database.now_s(session), after_s)
+        return is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._clock.utc_s(), after_s)
 
     def _lose_shared(
         self,

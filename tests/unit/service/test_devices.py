@@ -8,7 +8,7 @@ from tests.clock import SimulatedClock
 from tests.unit.service.kit import ALICE, OPERATOR, VIEWER, World
 from tests.unit.store.test_store import BERTH, add_run
 from unifiednn_core.base.errors import Forbidden
-from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING
+from unifiednn_core.base.paths import BLOBS_SETTING
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.retention import RetentionService
@@ -134,17 +134,14 @@ def test_without_a_server_memory_is_read_at_once(here: World) -> None:
     assert cpu.total_bytes and cpu.free_bytes and 0 < cpu.free_bytes < cpu.total_bytes
 
 
-def test_operators_see_where_things_are_kept_and_nobody_a_password(
-    here: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_operators_see_where_things_are_kept(here: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     alone = here.of(OPERATOR).retention.places()
-    assert alone.home == str(here.home.root) and alone.files == "" and alone.database.startswith("sqlite")
+    assert alone.home == str(here.home.root) and alone.files == ""
     monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
     depot.settle(here.home, here.store.blobs, here.store.people)
-    monkeypatch.setenv(DATABASE_SETTING, "postgresql://ann:hidden@db.lab/unifiednn?sslpassword=hidden")
     monkeypatch.delenv(BLOBS_SETTING)
-    with closing(Store(f"sqlite:///{here.home.database}")) as store:
+    with closing(Store.open(here.home)) as store:
         there = RetentionService(here.of(OPERATOR).retention.guard, here.home, store, here.service.clock, None).places()  # type: ignore[arg-type]
-    assert there.files == str(tmp_path / "shared") and there.database == "postgresql://db.lab/unifiednn"
+    assert there.files == str(tmp_path / "shared")
     with pytest.raises(Forbidden):
         here.of(ALICE).retention.places()

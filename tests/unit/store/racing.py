@@ -2,20 +2,20 @@
 
 import threading
 from multiprocessing import Queue
+from pathlib import Path
 
 from sqlalchemy import delete, update
 
 from unifiednn_core.store import Store
-from unifiednn_core.store.postgresql import WriteMark
 from unifiednn_core.store.schema import EventRow, HybridRow, RunRow
 from unifiednn_core.store.workers import Berth
 
 PATIENCE_S = 120.0
 
 
-def race(url: str, me: int, rounds: int, together: threading.Barrier, won: "Queue[list[int]]") -> None:
+def race(database: Path, me: int, rounds: int, together: threading.Barrier, won: "Queue[list[int]]") -> None:
     """Claim the same device for the run of this racer, at the same moment as all others, in each of so many rounds."""
-    store, at, mine = Store(url), Berth(device="cpu", kind="", threads=1), []
+    store, at, mine = Store(database), Berth(device="cpu", kind="", threads=1), []
     for number in range(rounds):
         together.wait(PATIENCE_S)
         if store.workers.claim(f"r{me}", at):
@@ -33,8 +33,3 @@ def give_back(store: Store) -> None:
         session.execute(update(RunRow).values(state="queued"))
         session.execute(update(HybridRow).values(device=None, heartbeat_at_s=None))
         session.execute(delete(EventRow))
-
-
-def without_locks(_session: object, scope: str) -> WriteMark:
-    """The begin of a write whose scope is ignored."""
-    return WriteMark("", 0, scope)

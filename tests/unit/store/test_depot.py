@@ -18,20 +18,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.clock import SimulatedClock
-from tests.databases import NewUrl
 from tests.places import Place
 from tests.unit.rows import part_of, row_of
 from tests.waiting import PATIENCE_S
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, BlobLost, BlobsUnreachable, NotFound
 from unifiednn_core.base.files import move
-from unifiednn_core.base.paths import BLOBS_SETTING, DATABASE_SETTING, Home
+from unifiednn_core.base.paths import BLOBS_SETTING, Home
 from unifiednn_core.runtime import removal
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store, blob_rows, depot
 from unifiednn_core.store.blob_rows import file_key
 from unifiednn_core.store.blobs import MARK, BlobDamaged, FolderBlobs, blobs_at
-from unifiednn_core.store.database import Database
 from unifiednn_core.store.people import People
 
 SLOW = pytest.mark.slow
@@ -51,18 +49,14 @@ def content_of(number: int) -> bytes:
     return f"content {number} ".encode() * 100
 
 
-def open_hosts(
-    place: Place, monkeypatch: pytest.MonkeyPatch, folder: Path | None = None, url: str | None = None
-) -> "Hosts":
+def open_hosts(place: Place, monkeypatch: pytest.MonkeyPatch, folder: Path | None = None) -> "Hosts":
     folder = folder or place.folder
-    monkeypatch.setenv(DATABASE_SETTING, url or f"sqlite:///{folder}/database/unifiednn.sqlite3")
     monkeypatch.setenv(BLOBS_SETTING, place.url)
-    (folder / "database").mkdir(exist_ok=True)
     homes = [Home(folder / name).create() for name in ("a", "b")][: 2 if place.url else 1]
     clock = SimulatedClock()
-    first = Store(homes[0].database_url, clock)
+    first = Store.open(homes[0], clock)
     depot.settle(homes[0], first.blobs, first.people)
-    return Hosts(place, homes, [first, *(Store(home.database_url, clock) for home in homes[1:])], clock)
+    return Hosts(place, homes, [first, *(Store(homes[0].database, clock) for _ in homes[1:])], clock)
 
 
 @dataclass
@@ -178,14 +172,9 @@ def test_files_rows_and_blobs_stay_together_on_two_hosts_and_kills_heal(
     place: Place,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    new_url: NewUrl,
     steps: list[Any],
 ) -> None:
-    with new_url() as url:
-        _live(place, tmp_path_factory.mktemp("hosts"), monkeypatch, url, steps)
-
-
-def _live(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, steps: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("hosts")
     place = place.another(folder)
     left = [0]
 
@@ -195,7 +184,7 @@ def _live(place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch, url: str,
             if not left[0]:
                 raise Killed
 
-    hosts, open_runs = open_hosts(place, monkeypatch, folder, url), set[str]()
+    hosts, open_runs = open_hosts(place, monkeypatch, folder), set[str]()
     with monkeypatch.context() as patch:
         patch.setattr(failpoints, "passing", passing)
         for what, host, number, dies in steps:
@@ -289,13 +278,9 @@ def test_a_host_that_reads_badly_takes_nothing_from_the_others(
 
 @pytest.mark.parametrize("place", SHARED, indirect=True)
 def test_imports_and_deletions_of_the_same_bytes_race_without_harm(
-    place: Place, monkeypatch: pytest.MonkeyPatch, new_url: NewUrl
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with new_url() as url:
-        _race(open_hosts(place, monkeypatch, url=url))
-
-
-def _race(hosts: Hosts) -> None:
+    hosts = open_hosts(place, monkeypatch)
     barrier = threading.Barrier(2)
 
     def repeatedly(call: Callable[[int, int], None], host: int) -> None:
@@ -470,23 +455,6 @@ def test_what_is_put_while_it_is_deleted_goes_later(tmp_path: Path, monkeypatch:
     assert {row.key for row in store.blobs.of("")} == hosts.place.names()
 
 
-def test_a_host_whose_clock_is_ahead_takes_nothing_that_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = open_hosts(Place(str(tmp_path / "shared"), tmp_path), monkeypatch)
-    monkeypatch.setattr(Database, "now_s", lambda self, session: 1000.0)
-    blobs = hosts.stores[0].blobs
-    blobs.announce("files/one", size_bytes=1)
-    blobs.announce("files/two", size_bytes=1)
-    blobs.confirm("files/two")
-    blobs.leave_file("two")
-    assert blobs.take_leaving() == ["files/two"]
-    hosts.clock.advance(2 * blob_rows.LOST_AFTER_S)
-    assert hosts.stores[1].blobs.take_leaving() == []
-    monkeypatch.undo()
-    assert len(hosts.stores[1].blobs.take_leaving()) == 2, "the control"
-    for store in hosts.stores:
-        store.close()
-
-
 def test_a_folder_that_is_not_mounted_is_unreachable_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(str(tmp_path / "shared"), tmp_path)
     hosts = open_hosts(place, monkeypatch)
@@ -521,7 +489,7 @@ def test_a_place_that_was_marked_by_a_server_that_died_is_its_own(
 ) -> None:
     place, left = Place(str(tmp_path / "shared"), tmp_path), [dies]
     home = Home(tmp_path / "a").create()
-    store = Store(home.database_url)
+    store = Store.open(home)
 
     def dying(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
@@ -543,7 +511,7 @@ def test_a_place_that_was_marked_by_a_server_that_died_is_its_own(
     settled = depot.Depot.of(home, store.blobs, store.people)
     settled.require_place()
     assert settled.is_shared
-    other = Store(f"sqlite:///{tmp_path}/other.sqlite3")
+    other = Store(tmp_path / "other.sqlite3")
     with pytest.raises(BadInput, match="another database"):
         depot.settle(home, other.blobs, other.people)
     for one in (store, other):
@@ -564,7 +532,7 @@ def test_a_database_stays_with_its_files(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BadInput, match="in the home"):
         depot.settle(home, store.blobs, store.people)
     monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "other"))
-    other = Store(f"sqlite:///{tmp_path}/other.sqlite3")
+    other = Store(tmp_path / "other.sqlite3")
     with pytest.raises(BadInput, match="another database"):
         depot.settle(home, other.blobs, other.people)
     other.close()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from tests.clock import SimulatedClock
-from tests.databases import NewUrl
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.devices import Device
 from unifiednn_core.store import Store
@@ -77,8 +76,8 @@ def test_what_a_person_decided_outlasts_what_the_machine_does(steps: list[Any], 
 
 
 @pytest.fixture(scope="module")
-def shared(new_url: NewUrl) -> Iterator[Store]:
-    with new_url() as url, closing(Store(url, SimulatedClock(1.0))) as store:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with closing(Store(tmp_path_factory.mktemp("store") / "store.db", SimulatedClock(1.0))) as store:
         yield store
 
 

@@ -40,7 +40,7 @@ def worker(home: Home, clock: SimulatedClock) -> Iterator[Worker]:
 
         def opened(identity: WorkerIdentity, attempt: int | None) -> Store:
             fence = Fence("r", attempt or 0, (identity.pid, identity.started_at_s))
-            return stack.enter_context(closing(Store(home.database_url, clock, fence)))
+            return stack.enter_context(closing(Store(home.database, clock, fence)))
 
         yield opened
 

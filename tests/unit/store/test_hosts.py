@@ -1,7 +1,6 @@
 """Hosts in rows: who may serve one, when it is lost, and what happens to its devices."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -27,9 +26,7 @@ def of(store: Store, name: str) -> HostRow:
     return row
 
 
-def test_sqlite_serves_one_machine_as_long_as_that_is_heard(
-    store: Store, clock: SimulatedClock, only_sqlite: None
-) -> None:
+def test_sqlite_serves_one_machine_as_long_as_that_is_heard(store: Store, clock: SimulatedClock) -> None:
     assert store.hosts.enter(host(SERVER, "one")) is None
     for name in (SERVER, "a"):
         blocking = store.hosts.enter(host(name, "two"))
@@ -46,31 +43,6 @@ def test_a_server_in_another_container_of_the_machine_serves_beside_it(store: St
     assert store.hosts.renew(host(SERVER, "one/1"), {}) and store.hosts.renew(host(SERVER, "one/2", pid=2), {})
     assert store.hosts.enter(host("a", "one/1")) is None
     assert not store.hosts.renew(host("a", "one/2"), {}), "the same PID of another container"
-
-
-class Remote:
-    """A database that other machines reach."""
-
-    is_remote = True
-
-    def __init__(self, database: Any):
-        self._database = database
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-
-def test_a_server_lets_many_machines_in_but_one_for_each_name(store: Store) -> None:
-    store.hosts._database = Remote(store._database)  # type: ignore[assignment]
-    assert store.hosts.enter(host(SERVER, "one")) is None
-    assert store.hosts.enter(host("a", "two")) is None
-    for blocked in (host(SERVER, "two"), host("a", "three"), host("a", "two", pid=9)):
-        assert store.hosts.enter(blocked) is not None
-    assert store.hosts.enter(host("a", "two", pid=9), over=(1, 1.0)) is None, "the other one has ended"
-    assert not store.hosts.renew(host("a", "two", pid=1), {}), "and hears that it has a successor"
-    elsewhere = host("a", "two", pid=9)
-    elsewhere.agent_started_at_s = 7.0  # of another container of that machine
-    assert not store.hosts.renew(elsewhere, {}) and store.hosts.renew(host("a", "two", pid=9), {})
 
 
 def test_a_renewal_after_a_gap_begins_anew(store: Store, clock: SimulatedClock) -> None:

@@ -25,7 +25,7 @@ def test_peaks_and_both_ends_stay(points: list[tuple[float, int]], slots: int) -
     assert (kept[0], kept[-1]) == (samples[0], samples[-1])
 
 
-def test_a_run_of_days_has_no_more_rows_than_can_be_drawn_and_no_stretch_without(home: Home, only_sqlite: None) -> None:
+def test_a_run_of_days_has_no_more_rows_than_can_be_drawn_and_no_stretch_without(home: Home) -> None:
     store, most, thinned = Store.open(home, SimulatedClock()), 200, 0
     add_run(store, "r")
     add_run(store, "other")

@@ -18,9 +18,9 @@ COUNT = 120
 
 
 @pytest.fixture(scope="module")
-def store(new_url):
+def store(tmp_path_factory):
     """Runs of three people in all states; also what the list has to hide."""
-    with new_url() as url, closing(Store(url, SimulatedClock())) as store:
+    with closing(Store(tmp_path_factory.mktemp("store") / "store.db", SimulatedClock())) as store:
         _fill(store)
         yield store
 

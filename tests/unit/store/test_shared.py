@@ -1,6 +1,7 @@
 """Shared hybrids: the sub-models of two people in one, from the line to the end, through moves, pauses and deaths."""
 
 from contextlib import suppress
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -326,7 +327,7 @@ def test_after_any_order_of_events_all_rows_agree_and_everything_can_end(
 ) -> None:
     with TemporaryDirectory() as folder:
         clock = SimulatedClock(1000.0)
-        store = Store(f"sqlite:///{folder}/store.db", clock)
+        store = Store(Path(folder) / "store.db", clock)
         engine = store._database._engine
         event.listen(engine, "connect", lambda link, _: link.execute("PRAGMA synchronous = OFF"))  # no power cuts here
         engine.dispose()

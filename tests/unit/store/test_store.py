@@ -197,7 +197,7 @@ def test_the_history_is_told_whatever_a_run_is_called(store: Store) -> None:
     assert raised.value.history == ("queued",)
 
 
-def test_readers_see_one_moment_while_others_write(store: Store, home: Home, only_sqlite: None) -> None:
+def test_readers_see_one_moment_while_others_write(store: Store, home: Home) -> None:
     add_run(store, "r")
     other = sqlite3.connect(home.database, isolation_level=None)
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -223,11 +223,11 @@ def test_a_store_of_another_version_is_refused_with_the_way_out(home: Home, vers
 def test_many_can_open_a_new_home_at_once(tmp_path: Path) -> None:
     """SQLite does not wait for the other when two switch a new file to WAL mode; the store has to."""
     for attempt in range(12):
-        url, together = f"sqlite:///{tmp_path}/{attempt}.db", threading.Barrier(8, timeout=60)
+        file, together = tmp_path / f"{attempt}.db", threading.Barrier(8, timeout=60)
 
-        def open_it(url: str = url, together: threading.Barrier = together) -> None:
+        def open_it(file: Path = file, together: threading.Barrier = together) -> None:
             together.wait()
-            Store(url).close()
+            Store(file).close()
 
         with ThreadPoolExecutor(8) as threads:
             for opened in [threads.submit(open_it) for _ in range(8)]:

@@ -13,7 +13,6 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.database import Database
 from unifiednn_core.store.hybrids import Place
 from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity, first_period
 from unifiednn_core.views.event_text import event_text
@@ -149,19 +148,6 @@ def die(store: Store, clock: SimulatedClock, died_at: str | None) -> None:
     clock.advance(RESTARTS.longest_wait_s)
     take_up(store, "r")
     store.workers.lose("r", "It died.", "Again.", died_at=died_at)
-
-
-def test_a_back_off_ends_by_the_clock_of_the_database(
-    store: Store, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_run(store, "r")
-    for _ in range(2):
-        die(store, clock, died_at=None)
-    monkeypatch.setattr(Database, "now_s", lambda *_: 1000.0 + 2 * RESTARTS.longest_wait_s)
-    clock.advance(RESTARTS.longest_wait_s)  # of a host whose clock is ahead
-    assert claim_next(store) is None
-    monkeypatch.undo()
-    assert claim_next(store) == "r", "the control"
 
 
 def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(
