@@ -125,10 +125,6 @@ class Home:
         """Log of the workers of a hybrid."""
         return self.run(hybrid_id) / "worker.log"
 
-    def spool(self, run_id: str) -> Path:
-        """Folder in which a worker asks for files of other hosts; a folder of a run with it may go with its row."""
-        return self.run(run_id) / "carry"
-
     def create(self) -> "Home":
         """Make the folders and close them to other users; idempotent."""
         for folder in self._folders:

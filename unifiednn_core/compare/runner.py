@@ -33,8 +33,8 @@ from unifiednn_core.machine.cores import keep_to
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import forgo_privileges
+from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.launchers import own_identity
-from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RunSpec
@@ -54,7 +54,16 @@ BEFORE = {"steps_done": 0, "epochs_done": 0}
 class BaselineRunner:
     """Connects the store and the scripts of one baseline."""
 
-    def __init__(self, home: Home, store: Store, run_id: str, attempt: int, clock: Clock | None = None):
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        run_id: str,
+        attempt: int,
+        clock: Clock | None = None,
+        courier: Courier | None = None,
+    ):
+        """`courier` is None on the server's machine."""
         self._store, self._run_id = store, run_id
         store.commands.adopt(run_id)
         stopping = State(store.runs.get(run_id)[0].state) is State.STOPPING
@@ -69,10 +78,9 @@ class BaselineRunner:
         files = BaselineFiles(home, run_id)
         files.create()
         parts = {part.name: part for part in spec.submodels}
-        if (porter := Porter.of(home, store, run_id)) is not None:
-            for row in alive:
-                porter.bring(row.name)
         for row in alive:
+            if courier is not None:
+                courier.bring(row.name)
             job = job_of(files, spec, parts[row.name], row, threads=threads[row.name], peers=len(alive))
             job.write(files.job(row.name))
         attempts = dict.fromkeys(names, 0) if stopping else store.workers.begin(run_id, dict.fromkeys(names, BEFORE))

@@ -49,8 +49,6 @@ class Ingredients:
     """Weights that it starts from."""
     checkpoint: Path | None = None
     """Its own newest checkpoint."""
-    counts: bool = True
-    """Whether that is its newest for all: other hosts do not have what no row tells of."""
     moves: Literal["same", "any"] = "any"
     """Kinds of device on which it may go on from its own checkpoint."""
     trained: tuple[Mapping[str, torch.Tensor], ...] = ()
@@ -65,7 +63,7 @@ class Ingredients:
             last = progress.state["metrics"]["last"] or columns
             columns |= {"steps_done": progress.step, "epochs_done": progress.epoch}
             columns |= {name: last[name] for name in SHOWN_FIGURES}
-            if path is not None and self.counts:  # a worker that was killed after the rename has not recorded it
+            if path is not None:  # a worker that was killed after the rename has not recorded it
                 size_bytes = path.stat().st_size
                 columns |= {"checkpoint": path.name, "checkpoint_step": progress.step, "checkpoint_bytes": size_bytes}
         return columns

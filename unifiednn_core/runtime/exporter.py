@@ -36,8 +36,6 @@ class Exported:
     cause: str | None = None
     remedy: str | None = None
     discarded: bool = False
-    blobs: Mapping[str, str] | None = None
-    """Key of each of its files, if they are kept for other hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +58,14 @@ class Exporter:
         epochs_of: Callable[[str], Iterable[EpochPoint]],
         report: Callable[[Exported | ExportDelayed], object],
         ships_probes: Callable[[str], bool] = lambda name: True,
-        keep: Callable[[str, Separated], Mapping[str, str] | None] = lambda name, separated: None,
+        keep: Callable[[str, Separated], object] = lambda name, separated: None,
         facts_of: Callable[[str], Facts] = lambda name: {},
     ):
         """`folder_of` names the folder of a sub-model's file, `spec_of` makes its spec, `epochs_of` reads its epochs.
 
-        `ships_probes` says whether samples of its data may be in the file that people download. `keep` has the files
-        kept for other hosts and returns their keys; it raises `SeparationFailed` where that does not work now.
-        `facts_of` finds those about its training data.
+        `ships_probes` says whether samples of its data may be in the file that people download. `keep` gives the
+        files to the server's machine; it raises `SeparationFailed` where that does not work now. `facts_of` finds those
+        about its training data.
         """
         self._keep, self._epochs_of, self._facts_of = keep, epochs_of, facts_of
         self._ships_probes = ships_probes
@@ -125,7 +123,8 @@ class Exporter:
                         ships_probes=self._ships_probes(name),
                         facts=self._facts_of(name),
                     )
-                    self._report(Exported(name, ended.event, found, blobs=self._keep(name, found)))
+                    self._keep(name, found)
+                    self._report(Exported(name, ended.event, found))
                     return
                 except (SeparationFailed, OperationalError) as error:
                     why = str(error)

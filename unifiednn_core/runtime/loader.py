@@ -2,7 +2,8 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 
 from sqlalchemy.exc import OperationalError
@@ -16,8 +17,8 @@ from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime.admission import shared_prediction
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
+from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.launchers import WorkMark
-from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.spec.devices import own_name
@@ -38,8 +39,11 @@ class SubModelLoader:
     reporter: Reporter
     clock: Clock
     shared: bool
-    porter: Porter | None = None
-    """Brings files from other hosts; None on one machine."""
+    courier: Courier | None = None
+    """Brings files from the server; None on its machine."""
+    coming: dict[tuple[str, int], Future[None]] = field(default_factory=dict)
+    """Files that come for sub-models that are to join, by key and attempt: another machine may have had it since."""
+    bringing: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 4, "courier"))
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Sub-models that wait for the parts of their network, and the names of these parts."""
     rooms: list[MemoryRoom] = field(default_factory=lambda: [MemoryRoom()])
@@ -58,7 +62,7 @@ class SubModelLoader:
             if self.waits(member):
                 continue
             mark.set(1, key, "loading")
-            if self.porter is not None and not self._brought(member):
+            if not self._brought(member):
                 continue
             read = self.read(member, members)
             if read is None:
@@ -131,39 +135,40 @@ class SubModelLoader:
         except Exception as error:
             self._fail(member, error)
             return None
-        if self.porter is not None and read.columns.get("checkpoint_step", 0) > (row.checkpoint_step or 0):
-            read = replace(read, counts=False)
         columns, peers = read.columns, sum(State(one.row.state) not in ENDED for one in members)
         [attempt] = self.store.workers.begin(self.bench.hybrid_id, {member.key: columns}).values()
-        if self.porter is not None:
-            self.porter.begun(member.key, attempt)
         self.reporter.admit(member.key, row, attempt, from_step=columns["steps_done"], peers=peers)
         return read
 
     def forget_checkpoints(self, key: str) -> None:
         """Delete the checkpoints of a sub-model that starts from the beginning. Raises `OSError`."""
         self.bench.checkpoints(key).clear()
-        if self.porter is not None:  # else they are found gone
+        if self.courier is not None:  # else they are found gone
             self.store.runs.forget_checkpoint(*address(self.bench.hybrid_id, key))
 
     def has_brought(self, member: Resident) -> bool | None:
-        """Whether the files of a sub-model are on this host; None if one is lost, and it has failed."""
+        """Whether the files of a sub-model are on this machine; None if one is lost, and it has failed."""
+        if self.courier is None:
+            return True
+        asked = member.key, member.row.attempt
+        if asked not in self.coming:
+            self.coming[asked] = self.bringing.submit(self.courier.bring, member.key)
+        if not self.coming[asked].done():
+            return False
         try:
-            return self.porter is None or self.porter.has_brought(member.key, member.row.attempt)
+            self.coming.pop(asked).result()
         except (OSError, NotFound):  # it is asked again, if it still belongs here
             return False
         except BadInput as error:
             self._fail(member, error)
             return None
+        return True
 
     def _brought(self, member: Resident) -> bool:
-        """Wait for the files of a sub-model; False if it has left, or failed because one is lost.
-
-        Raises `BlobsUnreachable`.
-        """
+        """Wait for the files of a sub-model; False if it has left, or failed because one is lost. Raises `OSError`."""
         try:
-            if self.porter is not None:
-                self.porter.bring(member.key)
+            if self.courier is not None:
+                self.courier.bring(member.key)
         except NotFound:  # it has left
             return False
         except BadInput as error:

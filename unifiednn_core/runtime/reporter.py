@@ -41,9 +41,9 @@ from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
+from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
-from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
@@ -96,10 +96,10 @@ class Reporter:
         bench: Workbench,
         clock: Clock,
         gauge: WorkerGauge | None = None,
-        porter: Porter | None = None,
+        courier: Courier | None = None,
     ):
-        """`gauge` gives the CPU and GPU seconds that each write records, `porter` has files kept for other hosts."""
-        self._porter = porter
+        """`gauge` gives the CPU and GPU seconds that each write records, `courier` gives files to the server's machine."""
+        self._courier = courier
         self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
         self.engine: Engine | None = None
         """The engine that reports here."""
@@ -282,7 +282,7 @@ class Reporter:
         if exported.discarded:
             cause = "A person discarded it; nothing of it was kept."
         self._store.runs.record_export(
-            *self._address(name), exported.event, cause=cause, remedy=exported.remedy, model=model, blobs=exported.blobs
+            *self._address(name), exported.event, cause=cause, remedy=exported.remedy, model=model
         )
         self._bench.definitions.pop(name, None)
 
@@ -300,24 +300,24 @@ class Reporter:
 
     def _checkpoint_recorded(self, checkpoint: Checkpoint, path: Path) -> None:
         run_id, plain = self._address(checkpoint.submodel)
-        blobs, size_bytes = None, path.stat().st_size
-        if self._porter is not None:  # its files are whole before its row
+        size_bytes = path.stat().st_size
+        if self._courier is not None:  # the server has its files before its row
             kept = self._bench.checkpoints(checkpoint.submodel).paths()
-            blobs = self._porter.keep(checkpoint.submodel, [f"checkpoints/{plain}/{one.name}" for one in kept])
+            self._courier.keep(checkpoint.submodel, [f"checkpoints/{plain}/{one.name}" for one in kept])
         record = self._store.runs.record_checkpoint
-        record(run_id, plain, name=path.name, step=checkpoint.step, size_bytes=size_bytes, blobs=blobs)
+        record(run_id, plain, name=path.name, step=checkpoint.step, size_bytes=size_bytes)
 
-    def _keep_model(self, key: str, separated: Separated) -> Mapping[str, str] | None:
-        """Have the files of a separated model kept for other hosts; returns their keys. Raises `SeparationFailed`."""
-        if self._porter is None:
-            return None
+    def _keep_model(self, key: str, separated: Separated) -> None:
+        """Give the files of a separated model to the server's machine. Raises `SeparationFailed`."""
+        if self._courier is None:
+            return
         folder, plain = self._models_of(key), self._address(key)[1]
         files = (separated.archive, separated.model_path, probes_path(folder, plain))
         names = [f"models/{file.name}" for file in dict.fromkeys(files) if file.is_file()]
         try:
-            return self._porter.keep(key, names)
+            self._courier.keep(key, names)
         except OSError as error:
-            said = f"The trained model '{plain}' could not be kept for other hosts: {error.strerror or error}."
+            said = f"The trained model '{plain}' could not be given to the server: {error.strerror or error}."
             raise SeparationFailed(said) from error
 
     def _checkpoint_done(self, submodel: str) -> None:

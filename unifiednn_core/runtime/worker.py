@@ -44,11 +44,11 @@ from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.confinement import forgo_privileges
+from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
-from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
@@ -105,9 +105,18 @@ class Worker:
 
     @classmethod
     def assemble(
-        cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, clock: Clock | None = None
+        cls,
+        home: Home,
+        store: Store,
+        hybrid_id: str,
+        sigterm: SigtermListener,
+        clock: Clock | None = None,
+        courier: Courier | None = None,
     ) -> "Worker":
-        """Read a hybrid and its files, restore its sub-models and put the parts of a worker together."""
+        """Read a hybrid and its files, restore its sub-models and put the parts of a worker together.
+
+        `courier` is None on the server's machine.
+        """
         clock = clock or store.clock
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
@@ -125,9 +134,9 @@ class Worker:
         gauge = WorkerGauge(
             bench.device, clock, earlier=earlier, earlier_load=load
         )  # before any model or data set is read
-        porter, work_mark = Porter.of(home, store, hybrid_id), WorkMark(home.at_work(hybrid_id))
-        reporter = Reporter(store, hybrid, bench, clock, gauge, porter)
-        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared, porter)
+        work_mark = WorkMark(home.at_work(hybrid_id))
+        reporter = Reporter(store, hybrid, bench, clock, gauge, courier)
+        reads = SubModelLoader(store, bench, reporter, clock, hybrid.shared, courier)
         for command in store.commands.open_in(hybrid_id):
             if command.verb == Verb.RETRY and command.arguments.get("from_start"):
                 reads.forget_checkpoints(key_of(hybrid_id, command.run_id, command.submodel or ""))
@@ -556,21 +565,9 @@ def _guarded(store: Store, hybrid_id: str, shared: bool, work: Callable[[], int]
         return FENCED
     except Exception as error:
         traceback.print_exc()
-        if _was_taken_over(store):  # nobody carries files for it any more
-            return FENCED
         if not shared and not isinstance(error, DatabaseError | OSError):  # those are no fault of the run
             store.runs.fail_run(hybrid_id, error)
         return FAILED
-
-
-def _was_taken_over(store: Store) -> bool:
-    try:
-        store.require_fence()
-    except Fenced:
-        return True
-    except OperationalError:  # nobody can tell now
-        return False
-    return False
 
 
 def _end_with(died: threading.ExceptHookArgs) -> None:

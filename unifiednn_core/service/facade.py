@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home, cpu_devices
 from unifiednn_core.machine.devices import Device
-from unifiednn_core.runtime.carrier import Carrier
 from unifiednn_core.runtime.certifier import Certifier
 from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
@@ -63,10 +62,8 @@ class Service:
         line: Line | None = None,
         recent: Recent | None = None,
         certifier: Certifier | None = None,
-        carrier: Carrier | None = None,
     ):
-        """`line`, `recent`, `certifier` and `carrier` are those of the same store, so that all people share them."""
-        self._carrier = carrier or Carrier(home, store, clock)
+        """`line`, `recent` and `certifier` are those of the same store, so that all people share them."""
         self._certifier = certifier or Certifier(home, store, clock)
         self.home, self.store, self.clock, self.actor = home, store, clock, actor
         self._supervisor, self._line = supervisor, line or Line(supervisor.fleet, clock, store.speeds.turns)
@@ -115,13 +112,11 @@ class Service:
             self._line,
             self._recent,
             self._certifier,
-            self._carrier,
         )
 
     def start_supervisor(self) -> None:
         """Start queued runs and watch for dead workers from now on; idempotent. Raises `BadInput` for a bad setting."""
         cpu_devices()  # the thread could tell nobody
-        self._carrier.start()
         self._supervisor.start()
         self._certifier.start()
 
@@ -142,5 +137,4 @@ class Service:
         """Stop watching and close the store. Training continues."""
         self._certifier.stop()
         self._supervisor.stop()
-        self._carrier.stop()
         self.store.close()

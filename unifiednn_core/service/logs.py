@@ -42,15 +42,11 @@ class LogService:
             return WorkerLog(withheld=SHARED_WORKER)
         attempts = self._store.telemetry.attempts([run_id])[run_id]
         workers = [run_id] if not run.shared else dict.fromkeys(one.hybrid_id for one in attempts if one.hybrid_id)
-        if self._store.depot(self._home).is_shared:  # its workers may have been on other hosts
-            told = self._store.worker_logs.of(workers)
-            text, is_cut = "".join(one.text for one in told), any(one.is_cut for one in told)
-        else:
-            logs = [(self._home.run(worker), self._home.log(worker).name) for worker in workers]
-            if run.mode != HYBRID:  # each script of a baseline has a log of its own
-                folder = self._home.run(run_id)
-                logs += [(folder, f"baseline/{file.name}") for file in sorted((folder / "baseline").glob("*.log"))]
-            text, is_cut = tail(logs)
+        logs = [(self._home.run(worker), self._home.log(worker).name) for worker in workers]
+        if run.mode != HYBRID:  # each script of a baseline has a log of its own
+            folder = self._home.run(run_id)
+            logs += [(folder, f"baseline/{file.name}") for file in sorted((folder / "baseline").glob("*.log"))]
+        text, is_cut = tail(logs)
         if not actor.here:  # no folders of the server
             text = text.replace(str(self._home.root), "HOME").replace(f"{application()}/", "")
         lines = worker_lines(text, [row.name for row in rows])

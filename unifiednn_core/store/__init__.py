@@ -10,7 +10,7 @@ from unifiednn_core.store.database import Database, Fence
 from unifiednn_core.store.depot import Depot
 from unifiednn_core.store.devices import Devices, DeviceSamples
 from unifiednn_core.store.hosts import Hosts
-from unifiednn_core.store.hybrids import Hybrids, WorkerLogs
+from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.kept import Holdings
 from unifiednn_core.store.library import Library, Measured
 from unifiednn_core.store.people import People, Requests
@@ -51,7 +51,6 @@ class Store:
         self.seen = Seen(self._database)
         self.device_samples = DeviceSamples(self._database)
         self.blobs = BlobRows(self._database)
-        self.worker_logs = WorkerLogs(self._database)
         self._depots: dict[Path, Depot] = {}
 
     @classmethod

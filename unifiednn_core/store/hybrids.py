@@ -1,7 +1,7 @@
 """Hybrids: workers on devices, and the sub-models placed in them."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.store.database import Repository
 from unifiednn_core.store.people import SettingRow
-from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow, WorkerLogRow
+from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
 _LINE = re.compile(r"(?P<submodel>[^:]+):(?P<doing>.*?)(?: in (?P<operator>\S+))?")
 
@@ -219,31 +219,3 @@ def release_worker(hybrid: HybridRow) -> None:
     """Record that the hybrid has no worker and holds no device."""
     hybrid.now_reason = hybrid.claimer = hybrid.leaving = None
     hybrid.heartbeat_at_s = hybrid.worker_pid = hybrid.worker_started_at_s = hybrid.worker_boot_id = None
-
-
-class WorkerLogs(Repository):
-    """Reads and writes the ends of logs."""
-
-    def write(self, hybrid_id: str, place: str, text: str, *, size_bytes: int, is_cut: bool) -> None:
-        """Write the end of a log of `size_bytes`; it replaces the last one of this place."""
-        with self._database.write() as session:
-            session.merge(
-                WorkerLogRow(
-                    hybrid_id=hybrid_id,
-                    place=place,
-                    text=text,
-                    size_bytes=size_bytes,
-                    is_cut=is_cut,
-                    at_s=self._clock.utc_s(),
-                )
-            )
-
-    def of(self, hybrid_ids: Iterable[str]) -> list[WorkerLogRow]:
-        """The logs of some hybrids, the one that was written last at the end."""
-        asked = select(WorkerLogRow).where(WorkerLogRow.hybrid_id.in_(list(hybrid_ids))).order_by(WorkerLogRow.at_s)
-        return self._rows(asked)
-
-    def sizes(self) -> dict[tuple[str, str], int]:
-        """Bytes of all files, whole, by hybrid and place."""
-        asked = select(WorkerLogRow.hybrid_id, WorkerLogRow.place, WorkerLogRow.size_bytes)
-        return {(hybrid_id, place): size_bytes for hybrid_id, place, size_bytes in self._all(asked)}

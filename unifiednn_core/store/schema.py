@@ -443,21 +443,6 @@ class BlobRow(Base):
     """When it came into this state."""
 
 
-class WorkerLogRow(Base):
-    """The end of a log of a worker on one of several hosts."""
-
-    __tablename__ = "worker_logs"
-    hybrid_id: Mapped[str] = mapped_column(primary_key=True)
-    place: Mapped[str] = mapped_column(primary_key=True)
-    """Host and file."""
-    text: Mapped[str]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
-    """Of the whole file."""
-    is_cut: Mapped[bool]
-    """Whether older lines are left out."""
-    at_s: Mapped[float]
-
-
 class FileUseRow(Base):
     """A file of the library that a sub-model of a run names, by the entry that names it."""
 

@@ -1,3 +1,4 @@
+import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.failpoints import Fault
-from unifiednn_core.base.paths import BLOBS_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped
 from unifiednn_core.engine.not_learning import NotLearning
@@ -27,16 +28,14 @@ from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
 from unifiednn_core.runtime import exporter as exporters
 from unifiednn_core.runtime.assembly import Workbench
+from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.exporter import Exported
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
-from unifiednn_core.runtime.porter import Porter
 from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, SHARE_OF_TIME, Reporter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.depot import settle
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import SubModelRow
 from unifiednn_core.store.telemetry import STEP_ROWS_OF_RUN, TelemetryRows
 from unifiednn_core.views.event_text import event_text
@@ -62,13 +61,13 @@ def reporter(
     clock: SimulatedClock,
     *,
     steps_total: int = 10,
-    porter: Porter | None = None,
+    courier: Courier | None = None,
     **gauged: float,
 ) -> Reporter:
     """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
     gauge = WorkerGauge(CPU, clock, earlier=gauged) if gauged else None
     hybrid, members = store.hybrids.get("r")
-    made = Reporter(store, hybrid, Workbench(home, "r", CPU), clock, gauge, porter)
+    made = Reporter(store, hybrid, Workbench(home, "r", CPU), clock, gauge, courier)
     for row in [member.row for member in members]:
         row.steps_total, row.memory_key = (steps_total if row.name == "a" else 10), f"key of {row.name}"
         row.epochs = row.steps_total // 5
@@ -282,40 +281,46 @@ def test_a_full_disk_pauses_a_trained_sub_model_and_a_resume_exports_it(
     assert (a.state, a.artifact) == ("completed", "a.zip")
 
 
-class Direct(Porter):
-    """Keeps files itself: there is no carrier here."""
+class Kept:
+    """A courier to a server that takes so many files."""
 
-    def keep(self, key: str, names: Sequence[str]) -> dict[str, str]:
-        return self.depot.keep(*address(self.hybrid_id, key), names)
+    def __init__(self, store: Store, takes: int):
+        self._store, self._takes, self.rows = store, takes, dict[str, SubModelRow]()
+
+    def bring(self, key: str) -> None:
+        """All is here."""
+
+    def keep(self, key: str, names: Sequence[str]) -> None:
+        self.rows |= dict.fromkeys(names, self._store.runs.get("r")[1][0])
+        if len(self.rows) > self._takes:
+            raise OSError(errno.ECONNRESET, "The server is away")
 
 
-def test_files_of_a_model_count_also_if_its_record_is_written_at_the_second_try(
-    store: Store,
-    home: Home,
-    clock: SimulatedClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    full_disk: threading.Event,
+def test_the_server_has_the_files_of_a_sub_model_before_rows_tell_of_them(
+    store: Store, home: Home, clock: SimulatedClock, full_disk: threading.Event
 ) -> None:
     full_disk.set()
-    (tmp_path / "shared").mkdir()
-    monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
-    settle(home, store.blobs, store.people)
-    record = reporter(store, home, clock, porter=Direct(store.depot(home), "r"))
+    courier, name = Kept(store, takes=2), "step-000000003.safetensors"
+    record = reporter(store, home, clock, courier=courier)
     complete(store, record)
-    record.write(1.0)
-    wait_until(lambda: record.exporter.idle and record.writer.idle)
-    failpoints.arm(Fault("store.before_commit", "disk_full"))
-    try:
-        with pytest.raises((OperationalError, OSError)):
-            until(record, lambda: "a" not in record.open)
-    finally:
-        failpoints.arm(None)
-    until(record, lambda: "a" not in record.open)
-    assert [row.name for row in store.blobs.of("r", "a")] == [
-        "checkpoints/a/step-000000003.safetensors",
-        "models/a.zip",
-    ]
+    until(record, lambda: record.idle and "a" not in record.open)
+    assert courier.rows[f"checkpoints/a/{name}"].checkpoint is None
+    assert courier.rows["models/a.zip"].artifact is None
+    [a, _] = store.runs.get("r")[1]
+    assert (len(courier.rows), a.checkpoint, a.artifact, a.state) == (2, name, "a.zip", "completed")
+
+
+def test_a_model_that_the_server_cannot_take_waits_in_memory(
+    store: Store, home: Home, clock: SimulatedClock, full_disk: threading.Event
+) -> None:
+    full_disk.set()
+    record = reporter(store, home, clock, courier=Kept(store, takes=0))
+    complete(store, record)
+    until(record, lambda: store.runs.get("r")[1][0].state == "paused")
+    [a, _] = store.runs.get("r")[1]
+    assert (a.artifact, a.checkpoint) == (None, None)
+    texts = [event_text(event) for event in store.telemetry.history("r", None).events if event.kind == "warning"]
+    assert any("could not be given to the server: The server is away" in text for text in texts)
 
 
 def test_a_model_is_exported_at_the_second_try_if_the_store_could_not_be_read(

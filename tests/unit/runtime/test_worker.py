@@ -1,7 +1,8 @@
 import errno
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,10 @@ from sqlalchemy.exc import OperationalError
 
 from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
+from tests.waiting import wait_until
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.engine import Engine
@@ -196,6 +199,57 @@ def test_one_that_has_begun_is_posted_although_the_store_could_not_be_read(
     assert worker._bring("a")
     [order] = worker._engine.orders
     assert isinstance(order, Join) and order.submodel == "a"
+
+
+class Slow:
+    """A courier that brings once it `may`, and says what its answer is."""
+
+    def __init__(self, answer: Exception | None = None):
+        self.may, self.answer, self.asked = threading.Event(), answer, list[str]()
+
+    def bring(self, key: str) -> None:
+        self.asked.append(key)
+        assert self.may.wait(30)
+        if self.answer is not None:
+            raise self.answer
+
+    def keep(self, key: str, names: Sequence[str]) -> None:
+        """The server takes all."""
+
+
+def courier_of(worker: Worker, answer: Exception | None = None) -> Slow:
+    courier = Slow(answer)
+    worker._reads = replace(worker._reads, courier=courier)
+    return courier
+
+
+def test_nobody_waits_while_the_files_of_a_newcomer_come(worker: Worker, store: Store) -> None:
+    """It may have left before it began, and trained elsewhere: what came for that attempt is old."""
+    courier, [a, _] = courier_of(worker), store.hybrids.get("r")[1]
+    assert not worker._reads.has_brought(a) and not worker._reads.has_brought(a)
+    courier.may.set()
+    a.row.attempt += 1
+    wait_until(lambda: worker._reads.has_brought(a))
+    assert courier.asked == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "state"),
+    [
+        (BadInput.of("File lost", "a", "It is gone.", "Import it again."), None, "failed"),
+        (NotFound("It has left."), False, "queued"),
+        (OSError("The server is away."), False, "queued"),
+    ],
+)
+def test_a_sub_model_whose_files_do_not_come_fails_alone_or_is_asked_for_again(
+    worker: Worker, store: Store, answer: Exception, found: bool | None, state: str
+) -> None:
+    courier, [a, _] = courier_of(worker, answer), store.hybrids.get("r")[1]
+    assert worker._reads.has_brought(a) is False
+    courier.may.set()
+    wait_until(lambda: all(coming.done() for coming in worker._reads.coming.values()))
+    assert worker._reads.has_brought(a) is found
+    assert [row.state for row in store.runs.get("r")[1]] == [state, "queued"]
 
 
 def test_one_that_waits_for_its_parts_is_stopped_at_the_second_try(
