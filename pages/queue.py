@@ -48,6 +48,9 @@ def draw(_live: bool) -> None:
     note = f"One queue for all devices. · data as of {frame.clock()}"
     st.html(markup.title("Queue", markup.note(note)))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
+    if nodes := service.devices.nodes():
+        rows = ({"Node": node.name, "State": node.state.capitalize(), "Why": node.why} for node in nodes)
+        st.html(markup.table("Nodes", rows, {"Node": markup.bold}))
     st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
     _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids)
     st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))

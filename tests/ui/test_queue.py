@@ -6,6 +6,7 @@ from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
 from unifiednn_core.spec.run import BASELINES
+from unifiednn_core.store.nodes import NodeRow
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ def test_a_device_is_drained_and_used_again(open_page, busy):
     assert "Draining" in text_of(app)
     press(app, "Use cpu again")
     assert [one.state for one in busy.devices.devices()] == ["ready"]
+
+
+def test_nodes_are_shown_where_there_are_some(open_page, busy):
+    assert "Nodes" not in text_of(open_page("queue"))
+    busy.store.nodes.write([NodeRow(name="node7", state="refused", why="Its torch is 2.1.", facts={}, seen_at_s=1.0)])
+    words = text_of(open_page("queue"))
+    assert "Nodes" in words and "node7" in words and "Refused" in words and "Its torch is 2.1." in words
 
 
 def test_the_memory_of_a_device_is_limited(open_page, busy):

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from unifiednn_core.runtime.launchers import own_identity
-from unifiednn_core.store.hosts import HostRow
 from unifiednn_core.store.schema import HybridRow, RunRow, SubModelRow
 
 _OF_RUN, _OF_HYBRID = set(RunRow.__table__.columns.keys()), set(HybridRow.__table__.columns.keys())
@@ -25,13 +23,6 @@ def row_of(run_id: str, **columns: Any) -> RunRow:
     """A run that waits for the CPU, but for these columns."""
     plain = {"name": run_id, "state": "queued", "device": "cpu", "threads": 1, "spec": {}, "created_at_s": 0.0}
     return RunRow(id=run_id, **{**plain, **columns})
-
-
-def host_of(name: str, **columns: Any) -> HostRow:
-    """A host whose agent is this process, but for these columns."""
-    me = own_identity()
-    agent = {"boot_id": me.boot_id, "agent_pid": me.pid, "agent_started_at_s": me.started_at_s}
-    return HostRow(**{"name": name, "machine": "m", "facts": {}, **agent, **columns})
 
 
 def part_of(**columns: Any) -> SubModelRow:

@@ -19,19 +19,19 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceWatch(Background):
-    """Samples the devices of a host, every two seconds while something trains; `start` begins the thread."""
+    """Samples the devices of this machine, every two seconds while something trains; `start` begins the thread."""
 
     name = "device-watch"
     patience_s = PATIENCE_S
 
-    def __init__(self, store: Store, sampler: DeviceSampler | None = None, host: str = SERVER):
-        self._store, self._sampler, self._host = store, sampler or DeviceSampler(), host
+    def __init__(self, store: Store, sampler: DeviceSampler | None = None):
+        self._store, self._sampler = store, sampler or DeviceSampler()
         super().__init__()
 
     def sample(self) -> None:
         """Write one sample of each device that is there."""
         rows = self._store.devices.all()
-        devices = [row.device for row in rows if row.state != AWAY and host_of(row.name) == self._host]
+        devices = [row.device for row in rows if row.state != AWAY and host_of(row.name) == SERVER]
         held, sizes = self._held(), self._store.telemetry.memory_now()
         workers = {hybrid.worker_pid for hybrid in held if hybrid.worker_pid is not None}
         own_bytes = {
@@ -45,7 +45,7 @@ class DeviceWatch(Background):
             self._store.device_samples.write(map(asdict, found))
 
     def _held(self) -> list[HybridRow]:
-        return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
+        return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == SERVER]
 
     def _watch(self) -> None:
         since_s = IDLE_S

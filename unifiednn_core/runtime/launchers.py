@@ -19,7 +19,6 @@ from unifiednn_core.machine import allocator, forks
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime import confinement
 from unifiednn_core.spec.run import MOST_LANES
-from unifiednn_core.store.hosts import machine_of
 from unifiednn_core.store.schema import HYBRID
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -201,6 +200,11 @@ def boot_id() -> str:
     except OSError:
         return boot
     return boot if namespace == _FIRST_PID_NAMESPACE else f"{boot}/{namespace}"
+
+
+def machine_of(boot_id: str) -> str:
+    """What boots of a machine have in common in all its containers."""
+    return boot_id.partition("/")[0]
 
 
 def own_identity() -> WorkerIdentity:

@@ -14,13 +14,12 @@ from unifiednn_core.machine.devices import Device, matching
 from unifiednn_core.preflight.estimate import context_key, context_of, need_of
 from unifiednn_core.runtime.admission import lacks_permission, now_needed_bytes, open_parts
 from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Waiting
-from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of, own_name, type_named
+from unifiednn_core.spec.devices import CPU, SERVER, host_of, type_named
 from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.placement import devices_claimed
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, is_known
-from unifiednn_core.store.hosts import PARKING
+from unifiednn_core.store.devices import READY, DeviceRow, is_known
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.people import parties_of
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow, SubModelRow
@@ -58,16 +57,14 @@ def fleet_of(
     clock: Clock,
     hybrids: Hybrids,
     waiting: Sequence[tuple[RunRow, Parts]],
-    host: str = SERVER,
     verifying: Callable[[], bool] = lambda: False,
 ) -> Fleet:
     """The fleet now, for `decide`, from `hybrids.listed()` and `workers.waiting()`.
 
-    `budget_of` reads the memory of a device of this `host`, by its name there; those of others are from their rows.
+    `budget_of` reads the memory of a device of the server's machine, by its name; those of nodes are from their rows.
     While it is `verifying` models, no baseline starts.
     """
     rows, now_s = {row.name: row for row in store.devices.all()}, clock.utc_s()
-    hosts = {row.name: row for row in store.hosts.all()} if {host, *map(host_of, rows)} != {SERVER} else {}
     pooling = store.hybrids.pooling()
     placed = [member for _, members in hybrids for member in members]
     all_rows = [*(row for _, parts in waiting for row in parts), *(member.row for member in placed)]
@@ -84,20 +81,11 @@ def fleet_of(
     resting = {name for hybrid, _ in hybrids if hybrid.worker_pid is None for name in (hybrid.device, *hybrid.also)}
 
     def budget(row: DeviceRow) -> Budget:
-        if host_of(row.name) == host:
-            return budget_of(own_name(row.name))
-        there = hosts.get(host_of(row.name))
-        return Budget(row.total_bytes, None if there is None else there.free_bytes.get(row.name))
-
-    def state(row: DeviceRow) -> DeviceState:
-        there = hosts.get(host_of(row.name))
-        if host_of(row.name) != host and hosts and (there is None or there.state == AWAY):
-            return AWAY  # nobody would start anything there
-        return DRAINING if row.state == READY and there is not None and there.state == PARKING else row.state
+        is_own = host_of(row.name) == SERVER
+        return budget_of(row.name) if is_own else Budget(row.total_bytes, row.free_bytes)
 
     devices = tuple(
-        _device(row, budget(row), context_bytes(row.type), state(row), resting=row.name in resting)
-        for row in rows.values()
+        _device(row, budget(row), context_bytes(row.type), resting=row.name in resting) for row in rows.values()
     )
     verifies = any(run.mode != HYBRID for run, _ in waiting) and verifying()
     lacking = {
@@ -139,7 +127,7 @@ def _torch_version() -> str:
     return version("torch")  # it reads a file
 
 
-def _device(row: DeviceRow, budget: Budget, context_bytes: int, state: DeviceState, *, resting: bool) -> DeviceView:
+def _device(row: DeviceRow, budget: Budget, context_bytes: int, *, resting: bool) -> DeviceView:
     totals = [size for size in (budget.total_bytes, row.limit_bytes) if size is not None]
     return DeviceView(
         name=row.name,
@@ -150,7 +138,7 @@ def _device(row: DeviceRow, budget: Budget, context_bytes: int, state: DeviceSta
         pool=host_of(row.name) if row.type == "cpu" else "",
         context_bytes=context_bytes,
         threads=row.threads,
-        state=state,
+        state=row.state,
         resting=resting,
     )
 

@@ -1,16 +1,14 @@
-"""The background thread of a server or an agent: places what waits on devices, starts workers, records dead ones.
+"""The background thread of a server: places what waits on devices, starts workers, records dead ones.
 
-Several supervisors may watch one store: those of several hosts, or a server and a command line. Each sees all devices
-and decides for all, but enacts only what concerns its own host; claims are atomic, and the first one to see a death
-records it.
+It places on all devices, and starts and judges the workers of its own machine; those on nodes are a driver's. Several
+supervisors of that machine may watch one store, such as a server and a command line: claims are atomic, and the first
+one to see a death records it.
 """
 
 import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import psutil
@@ -20,18 +18,16 @@ from unifiednn_core.base.clock import Clock, stamp
 from unifiednn_core.base.paths import SHARED_HYBRID
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.machine.budget import Budget, budget_of
-from unifiednn_core.machine.cores import own_cores
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.background import Background
 from unifiednn_core.runtime.device_watch import DeviceWatch
-from unifiednn_core.runtime.host_lease import HostLease
 from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, Parts, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
 from unifiednn_core.scheduling.placement import decide
-from unifiednn_core.spec.devices import CPU, SERVER, host_of, on_host, own_name
-from unifiednn_core.store import Store, leases
+from unifiednn_core.spec.devices import SERVER, host_of
+from unifiednn_core.store import Store
 from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow
@@ -39,8 +35,10 @@ from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerI
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
+SILENT_S = 30.0  # without a heartbeat, a worker in another container of this machine counts as dead
+PAUSE_S = 15.0  # who did not look for so long was asleep or without the store, and so may workers have been
 NOTE_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
-DEVICES_AGAIN_S = 5.0  # how often the devices of this host are looked at
+DEVICES_AGAIN_S = 5.0  # how often the devices of this machine are looked at
 RESUME = "Resume it: it continues from its last checkpoints."
 
 _log = logging.getLogger(__name__)
@@ -61,25 +59,22 @@ class Supervisor(Background):
         budget: Callable[[str], Budget] = budget_of,
         devices: Callable[[], Sequence[Device]] = devices_of_host,
         chores: Callable[[], None] | None = None,
-        host: str = SERVER,
         verifying: Callable[[], bool] = lambda: False,
     ):
-        """`budget` reads the memory of a device now, `devices` finds those of this host, `chores` are done beside.
+        """`budget` reads the memory of a device now, `devices` finds those of this machine, `chores` are done beside.
 
-        `host` is what the fleet calls this machine; the server's has the name `server`. `verifying` says whether
-        certificates are being made here, which baselines wait for.
+        `verifying` says whether certificates are being made here, which baselines wait for.
         """
         self._verifying = verifying
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
         self._budget, self._devices, self._chores = budget, devices, chores
-        self._host, self.lease = host, HostLease(store, clock, host)
         self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
         """When the reason of a waiting run was last written."""
-        self._coming_up: dict[tuple[str, float | None], float] = {}
-        """Monotonic time at which each claim was first seen without a worker."""
-        self._watch_of_devices = DeviceWatch(store, host=host)
-        self._webhooks = WebhookSender(store.webhooks, clock) if host == SERVER else None
+        self._first_seen_s: dict[tuple[str, float | None], float] = {}
+        """Monotonic time at which each claim was first seen with its heartbeat of now."""
+        self._watch_of_devices = DeviceWatch(store)
+        self._webhooks = WebhookSender(store.webhooks, clock)
         self._looked_at_s: float | None = None
         """When it last looked at the store without an error, by the monotonic clock."""
         self.trouble: Exception | None = None
@@ -87,20 +82,17 @@ class Supervisor(Background):
         super().__init__()
 
     def start(self) -> None:
-        """Start watching the store; idempotent. Raises `BadInput` if this machine may not, because another one does."""
+        """Start watching the store; idempotent."""
         if not self.alive:
-            self.lease.enter()
             super().start()
             self._watch_of_devices.start()
-            if self._webhooks is not None:
-                self._webhooks.start()
+            self._webhooks.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
         super().stop()
         self._watch_of_devices.stop()
-        if self._webhooks is not None:
-            self._webhooks.stop()
+        self._webhooks.stop()
         self._launcher.close()
 
     @property
@@ -108,35 +100,22 @@ class Supervisor(Background):
         """Seconds since it last looked at the store without an error; 0 before the first look."""
         return 0.0 if self._looked_at_s is None else self._clock.monotonic_s() - self._looked_at_s
 
-    def park(self) -> None:
-        """Give the devices back: what trains here goes on elsewhere from its checkpoint, and nothing new comes."""
-        self.lease.park()
-
-    def held(self) -> list[HybridRow]:
-        """Hybrids that hold a device of this host."""
-        return [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) == self._host]
-
     def tick(self) -> None:
         """Record dead workers (the store queues a run again that recovers), settle commands, start what can start."""
-        renewed = self.lease.keep(
-            lambda: {one.name: self._budget(own_name(one.name)).free_bytes for one in self._offered()}
-        )
-        if not self.lease.stands:  # another process serves this host
-            return
-        held = self.held()
-        self._launcher.forget_ended([hybrid.id for hybrid in held])
-        claims = {_claim_of(hybrid) for hybrid in held}
-        self._coming_up = {claim: seen_s for claim, seen_s in self._coming_up.items() if claim in claims}
-        for hybrid in held:
+        if self.silent_s > PAUSE_S:
+            self._first_seen_s.clear()
+        held = self._store.workers.held()
+        here = [hybrid for hybrid in held if host_of(hybrid.device) == SERVER]
+        self._launcher.forget_ended([hybrid.id for hybrid in here])
+        claims = {_claim_of(hybrid) for hybrid in here}
+        self._first_seen_s = {claim: seen_s for claim, seen_s in self._first_seen_s.items() if claim in claims}
+        for hybrid in here:
             death = self._death_of(hybrid)
             if death is not None:
-                self._lose(hybrid, death, RESUME, judge=self._host if death.by_lease else None)
+                self._lose(hybrid, death)
         self._store.commands.settle_unclaimed()
         self._look_at_devices()
-        if renewed:
-            self._judge_others()
-        drains = self.lease.parks or (held and self._store.devices.drain())
-        self._look_at_line(drains=bool(drains))
+        self._look_at_line(drains=bool(held) and self._store.devices.drain())
 
     def _look_at_line(self, *, drains: bool) -> None:
         waiting = self._store.workers.waiting()
@@ -147,61 +126,31 @@ class Supervisor(Background):
 
     def fleet(self) -> Fleet:
         """What placement sees now."""
-        # Else this may be a command, with other devices.
-        if self.lease.stands or not self._store.hosts.is_served(self._host):
+        if self.alive or not self._store.devices.are_watched():  # else this may be a command, with other devices
             with suppress(OperationalError):  # on a full disk people still see what is known
                 self._look_at_devices()
         hybrids, waiting = self._store.hybrids.listed(), self._store.workers.waiting()
         return self._fleet_of(hybrids, waiting)
 
     def _fleet_of(self, hybrids: Hybrids, waiting: Sequence[tuple[RunRow, Parts]]) -> Fleet:
-        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._host, self._verifying)
-
-    def _offered(self) -> list[Device]:
-        """The devices of this host as the fleet knows them, with numbers of cores, which others cannot count."""
-        own = (on_host(device, self._host) for device in self._devices())
-        if self._host == SERVER:
-            return list(own)
-        return [replace(one, cpus=own_cores()) if one.type == CPU and not one.cpus else one for one in own]
-
-    def _judge_others(self) -> None:
-        """Declare hosts lost whose leases have run out, and their workers, which nobody judges any more.
-
-        What each of them needs to be lost is looked at again in the transaction that says so.
-        """
-        foreign = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) != self._host]
-        if not (foreign or self.lease.others):
-            return
-        now_s, there = self._store.hosts.now_s(), set[str]()
-        for row in self.lease.others:
-            if not (leases.is_stale(row.renewed_at_s, now_s) and self._store.hosts.lose(row.name, self._host)):
-                there.add(row.name)
-        for hybrid in foreign:
-            host = host_of(hybrid.device)
-            if host not in there and leases.is_stale(hybrid.heartbeat_at_s or 0.0, now_s):
-                cause = f"Nothing was heard of the host {host} for {leases.LOST_S:g} s."
-                self._lose(hybrid, _Death(cause, counts=False), RESUME, judge=self._host)
+        return fleet_of(self._store, self._budget, self._clock, hybrids, waiting, self._verifying)
 
     def _look_at_devices(self) -> None:
         now_s = self._clock.monotonic_s()
         if self._devices_at_s is None or now_s - self._devices_at_s >= DEVICES_AGAIN_S:
             self._devices_at_s = now_s
-            self._store.devices.write(self._offered(), self._host)
+            self._store.devices.write(self._devices())
 
     def _place(self, fleet: Fleet) -> None:
-        """Enact what placement decides about this host."""
+        """Enact what placement decides."""
         plan = decide(fleet.view)
         for placement in plan.placements:
-            if host_of(placement.device) == self._host:
-                self._start(fleet, placement)
+            self._start(fleet, placement)
         for hybrid in fleet.view.hybrids:
-            own = host_of(hybrid.device) == self._host
-            leaving = [move for move in plan.moves if own and move.hybrid_id == hybrid.id]
+            leaving = [move for move in plan.moves if move.hybrid_id == hybrid.id]
             if leaving:
                 members = None if hybrid.private else [address("", move.key) for move in leaving]
                 self._store.workers.ask_to_leave(hybrid.id, members, leaving[0].reason)
-        if not self.lease.speaks:
-            return
         waits = dict(fleet.forbidden)
         for key, text in plan.waits.items():
             waits.setdefault(address("", key)[0], text)
@@ -211,19 +160,13 @@ class Supervisor(Background):
 
     def _go_on(self, hybrids: Hybrids) -> None:
         """Start the shared hybrids again whose worker died, or end them if their device is not ready any more."""
-        others = {row.name for row in self.lease.others}
-        dead = [
-            (hybrid, members)
-            for hybrid, members in hybrids
-            if hybrid.heartbeat_at_s is None and host_of(hybrid.device) not in others
-        ]
+        dead = [(hybrid, members) for hybrid, members in hybrids if hybrid.heartbeat_at_s is None]
         ready = {row.name for row in self._store.devices.all() if row.state == READY} if dead else set()
         for hybrid, members in dead:
-            foreign = host_of(hybrid.device) != self._host  # its own is gone
-            if foreign or self.lease.parks or not members or hybrid.device not in ready:
+            if not members or hybrid.device not in ready:
                 self._store.workers.give_back(hybrid.id, dead=True)
             elif self._store.workers.restart(hybrid.id, own_identity()):
-                self._launch(hybrid.id, hybrid.threads, HYBRID)
+                self._launch(hybrid.id, hybrid.device, hybrid.threads, HYBRID)
 
     def _start(self, fleet: Fleet, placement: Placement) -> None:
         members, device = [address("", key) for key in placement.keys], fleet.devices[placement.device]
@@ -236,13 +179,13 @@ class Supervisor(Background):
         run = fleet.runs[members[0][0]]
         if not run.shared:
             if workers.claim(run.id, at, own_identity()):
-                self._launch(run.id, placement.threads, run.mode)
+                self._launch(run.id, at.device, placement.threads, run.mode)
             return
         hybrid_id = f"{SHARED_HYBRID}{stamp(self._clock.utc_s())}-{secrets.token_hex(3)}"
         settings = fleet.pooling.hybrid.model_copy(update={"profile": placement.profile})
         stays_open = fleet.pooling.mode == "pooled"
         if workers.open_shared(hybrid_id, members, at, settings, own_identity(), stays_open=stays_open):
-            self._launch(hybrid_id, placement.threads, HYBRID)
+            self._launch(hybrid_id, at.device, placement.threads, HYBRID)
 
     def _say(self, fleet: Fleet, run_id: str, text: str) -> None:
         """Write down what a run waits for, if that is new."""
@@ -252,7 +195,10 @@ class Supervisor(Background):
             if run.waits_for != text:
                 self._store.workers.hold_back(run_id, text)
 
-    def _launch(self, hybrid_id: str, threads: int, mode: str) -> None:
+    def _launch(self, hybrid_id: str, device: str | None, threads: int, mode: str) -> None:
+        """Start the worker of a claimed hybrid, unless a driver does, because the device is one of a node."""
+        if host_of(device) != SERVER:
+            return
         try:
             pid = self._launcher.start(hybrid_id, threads, mode)
             if pid is not None:
@@ -265,10 +211,11 @@ class Supervisor(Background):
                 hybrid_id, cause, "Correct that on this machine, then resume it.", limits=self._limits
             )
 
-    def _lose(self, hybrid: HybridRow, death: "_Death", remedy: str, judge: str | None = None) -> None:
-        died_at = self._launcher.last_mark(hybrid.id) if judge is None else None
-        lose = partial(self._store.workers.lose, hybrid.id, death.cause, remedy, seen=hybrid, limits=self._limits)
-        lose(died_at=died_at, counts=death.counts, judge=judge)
+    def _lose(self, hybrid: HybridRow, death: "_Death") -> None:
+        died_at = self._launcher.last_mark(hybrid.id)
+        self._store.workers.lose(
+            hybrid.id, death.cause, RESUME, seen=hybrid, died_at=died_at, counts=death.counts, limits=self._limits
+        )
 
     def _watch(self) -> None:
         pause_s = TICK_S
@@ -286,8 +233,7 @@ class Supervisor(Background):
 
     def _death_of(self, hybrid: HybridRow) -> "_Death | None":
         """How the worker of a hybrid died; None while it lives or may still register."""
-        home = "the home folder" if self._host == SERVER else f"the home folder of {self._host}"
-        log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in {home}."
+        log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in the home folder."
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")
             if is_alive(worker):
@@ -301,18 +247,22 @@ class Supervisor(Background):
             return _Death(f"The worker ended with exit code {code} before it could register. {log}")
         if claimer is not None and not (is_alive(claimer) or is_elsewhere(claimer)):
             return _Death("The process that was starting its worker died.", counts=False)
-        seen_at_s = self._coming_up.setdefault(_claim_of(hybrid), self._clock.monotonic_s())
-        if self._clock.monotonic_s() - seen_at_s > REGISTRATION_PATIENCE_S:
+        if self._unchanged_s(hybrid) > REGISTRATION_PATIENCE_S:
             return _Death(f"The worker did not register within {REGISTRATION_PATIENCE_S:.0f} s. {log}")
         return None
 
     def _silence_of(self, hybrid: HybridRow) -> "_Death | None":
         """The death of a worker in another container of this machine, of which only its heartbeat tells."""
-        patience_s = leases.LOST_S if hybrid.claimer is None else REGISTRATION_PATIENCE_S
-        if not leases.is_stale(hybrid.heartbeat_at_s or 0.0, self._store.hosts.now_s(), patience_s):
+        patience_s = SILENT_S if hybrid.claimer is None else REGISTRATION_PATIENCE_S
+        if self._unchanged_s(hybrid) <= patience_s:
             return None
         cause = f"Nothing was heard of its worker, in another container, for {patience_s:g} s."
-        return _Death(cause, counts=False, by_lease=True)
+        return _Death(cause, counts=False)
+
+    def _unchanged_s(self, hybrid: HybridRow) -> float:
+        """Seconds since this process first saw a claim with the heartbeat of now."""
+        now_s = self._clock.monotonic_s()
+        return now_s - self._first_seen_s.setdefault(_claim_of(hybrid), now_s)
 
 
 class _Death(NamedTuple):
@@ -320,8 +270,6 @@ class _Death(NamedTuple):
 
     cause: str
     counts: bool = True
-    by_lease: bool = False
-    """Whether only its heartbeat says so, which may have come by now."""
 
 
 def _claim_of(hybrid: HybridRow) -> tuple[str, float | None]:

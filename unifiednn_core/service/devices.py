@@ -12,11 +12,10 @@ from unifiednn_core.machine.processes import OtherProcess
 from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
-from unifiednn_core.spec.devices import CPU, SERVER, DeviceState, host_of
+from unifiednn_core.spec.devices import CPU, SERVER, host_of
 from unifiednn_core.store import Store
 from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, UsePoint
-from unifiednn_core.store.hosts import state_on
-from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, UseOverTime
+from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, ListedNode, UseOverTime
 from unifiednn_core.views.people import view_of
 
 SHOWN_S, EVERY_S = 600.0, 10.0
@@ -25,8 +24,6 @@ FRESH_S = 25.0
 """An older sample says nothing about now."""
 MEMORY_STEP, UTILISATION_STEP = 0.05, 0.1
 """How finely those see the use of a device who may not know about the work of others."""
-Listed = tuple[DeviceRow, DeviceState]
-"""A device, and its state as its host lets it be."""
 _FIGURES = ("own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load")
 
 
@@ -40,7 +37,12 @@ class DeviceService:
     @permission(Role.OPERATOR, audited=False)
     def devices(self) -> tuple[ListedDevice, ...]:
         """All devices, also those that drain or are away: GPUs first, by host, the server's first."""
-        return tuple(view_of(ListedDevice, row, state=state, cpus=tuple(row.cpus)) for row, state in self._listed())
+        return tuple(view_of(ListedDevice, row, cpus=tuple(row.cpus)) for row in self._listed())
+
+    @permission(Role.OPERATOR, audited=False)
+    def nodes(self) -> tuple[ListedNode, ...]:
+        """Machines that offer devices beside the server's own, or offered some."""
+        return tuple(view_of(ListedNode, row) for row in self._store.nodes.all())
 
     @permission(Role.VIEWER, audited=False)
     def cards(self, *, within_s: float = 0.0) -> tuple[DeviceCard, ...]:
@@ -53,10 +55,10 @@ class DeviceService:
         listed, newest, over_time, held = self._recent.within(within_s, "devices", self._seen)
         fresh: dict[str, Any] = {name: row for name, row in newest.items() if now_s - row.at_s <= FRESH_S}
         if not fresh:  # no server runs
-            fresh = {one.device: one for one in DeviceSampler().sample([row.device for row, _ in listed], (), {})}
+            own = [row.device for row in listed if host_of(row.name) == SERVER]
+            fresh = {one.device: one for one in DeviceSampler().sample(own, (), {})}
         cards = [
-            _card(row, state, fresh.get(row.name), over_time.get(row.name, ()), now_s, held=row.name in held)
-            for row, state in listed
+            _card(row, fresh.get(row.name), over_time.get(row.name, ()), now_s, held=row.name in held) for row in listed
         ]
         if actor.sees_only_own:
             return tuple(map(coarse, cards))
@@ -67,7 +69,7 @@ class DeviceService:
     @permission(Role.SUBMITTER, audited=False)
     def device_choices(self) -> tuple[DeviceChoice, ...]:
         """Name and kind of each device that is there, and nothing about its use."""
-        return tuple(view_of(DeviceChoice, row) for row, state in self._listed() if state != AWAY)
+        return tuple(view_of(DeviceChoice, row) for row in self._listed() if row.state != AWAY)
 
     @permission(Role.OPERATOR, about="{name}")
     def drain_device(self, name: str) -> None:
@@ -78,7 +80,7 @@ class DeviceService:
     @permission(Role.OPERATOR, about="{name}")
     def ready_device(self, name: str) -> None:
         """Use a device again that drains; raises `NotFound`, and `BadInput` for one that is away."""
-        if any(row.name == name and state == AWAY for row, state in self._listed()):
+        if any(row.name == name and row.state == AWAY for row in self._known()):
             message, remedy = f"{name} is away: its host does not offer it now.", "Wait until it returns."
             raise BadInput.of("Device", "name", message, remedy)
         self._devices.set_state(name, READY)
@@ -95,33 +97,28 @@ class DeviceService:
         self._known()
         self._devices.set_limit(name, limit_bytes)
 
-    def _seen(self) -> tuple[list[Listed], Mapping[str, Any], Mapping[str, list[UsePoint]], set[str]]:
+    def _seen(self) -> tuple[list[DeviceRow], Mapping[str, Any], Mapping[str, list[UsePoint]], set[str]]:
         """Devices that are there, their last samples, their use over time, and names of those that hybrids hold.
 
         A device has hundreds of samples.
         """
-        listed: list[Listed] = [(row, state) for row, state in self._listed() if state != AWAY]
+        listed = [row for row in self._listed() if row.state != AWAY]
         held = {name for one in self._store.workers.held() for name in (one.device or "", *one.also)}
         return listed, self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S), held
 
-    def _listed(self) -> list[Listed]:
-        hosts = {row.name: row for row in self._store.hosts.all()}
-        found = [(row, state_on(row, hosts.get(host_of(row.name)))) for row in self._known()]
-        return sorted(found, key=lambda one: (one[0].type == CPU, host_of(one[0].name) != SERVER, host_of(one[0].name)))
+    def _listed(self) -> list[DeviceRow]:
+        return sorted(self._known(), key=lambda row: (row.type == CPU, host_of(row.name) != SERVER, host_of(row.name)))
 
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""
-        watched = self._devices.are_watched() or self._store.hosts.is_served(SERVER)
-        if not watched:
+        if not self._devices.are_watched():
             self._devices.write(devices_of_host())
         return self._devices.all()
 
 
-def _card(
-    row: DeviceRow, state: DeviceState, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float, *, held: bool
-) -> DeviceCard:
+def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_s: float, *, held: bool) -> DeviceCard:
     """`seen` is a row or a value with the columns of a sample; None without a fresh one."""
-    figures = {} if seen is None else {name: getattr(seen, name) for name in _FIGURES}
+    figures = {"free_bytes": row.free_bytes} if seen is None else {name: getattr(seen, name) for name in _FIGURES}
     if held and not figures.get("own_bytes"):  # its worker has not said yet
         figures["own_bytes"] = None
     total_bytes = row.total_bytes if seen is None or seen.total_bytes is None else seen.total_bytes
@@ -134,7 +131,6 @@ def _card(
     return view_of(
         DeviceCard,
         row,
-        state=state,
         total_bytes=total_bytes,
         others=others,
         over_time=past,

@@ -14,7 +14,6 @@ CUDA: Literal["cuda"] = "cuda"
 AUTO = "auto"
 SERVER = "server"
 """Name of the host that the server runs on."""
-HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 DeviceState = Literal["ready", "draining", "away"]
 
 
@@ -26,7 +25,7 @@ class Device:
     """`cpu`, `cpu:1`, `cuda:0`; of another host than the server's `host-a/cuda:0`."""
     type: Literal["cpu", "cuda"]
     host: str
-    """Name of its machine; `host_of` tells which agent has it."""
+    """Name of its machine; `host_of` tells who offers it."""
     index: int
     kind: str
     """What must be equal for a sub-model to go on with the same bits: processor, instruction set and threads, or GPU,

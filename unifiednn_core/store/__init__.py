@@ -9,10 +9,10 @@ from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database, Fence
 from unifiednn_core.store.depot import Depot
 from unifiednn_core.store.devices import Devices, DeviceSamples
-from unifiednn_core.store.hosts import Hosts
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.kept import Holdings
 from unifiednn_core.store.library import Library, Measured
+from unifiednn_core.store.nodes import Nodes
 from unifiednn_core.store.people import People, Requests
 from unifiednn_core.store.removals import Removals
 from unifiednn_core.store.run_lists import RunLists
@@ -44,7 +44,7 @@ class Store:
         self.measured = Measured(self._database)
         self.speeds = Speeds(self._database)
         self.devices = Devices(self._database)
-        self.hosts = Hosts(self._database)
+        self.nodes = Nodes(self._database)
         self.requests = Requests(self._database)
         self.monitoring = Monitoring(self._database)
         self.webhooks = Webhooks(self._database)

@@ -1,6 +1,6 @@
-"""The devices of all hosts, as their supervisors saw them, and what an operator decided about them."""
+"""The devices of all hosts, as the supervisor and the driver saw them, and what an operator decided about them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal, NamedTuple
 
@@ -34,13 +34,16 @@ class DeviceRow(Base):
     uuid: Mapped[str | None]
     kind: Mapped[str]
     total_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Free memory of a device of a node; None for the server's own, which is read when it is needed."""
     threads: Mapped[int]
     cpus: Mapped[list[int]] = mapped_column(JSON)
     driver: Mapped[str | None]
     limit_bytes: Mapped[int | None] = mapped_column(BigInteger)
     """Most memory that may be used there, as an operator set it; None is all."""
     state: Mapped[DeviceState] = mapped_column(default=READY)
-    """Nothing new is placed on a device that drains, and what trains there leaves it. One that is away is gone."""
+    """Nothing new is placed on a device that drains, and what trains there leaves it. One that is away is gone, or of a
+    node of which nobody has written for `FRESH_S`."""
     seen_at_s: Mapped[float]
     """When it was last seen, to within `SEEN_AGAIN_S`."""
 
@@ -58,13 +61,15 @@ class Devices(Repository):
         self._seen: set[str] = set()
         """Devices that this process has written."""
 
-    def write(self, devices: Iterable[Device], host: str = SERVER) -> None:
-        """Record the devices that a host has now.
+    def write(
+        self, devices: Iterable[Device], host: str = SERVER, free_bytes: Mapping[str, int | None] | None = None
+    ) -> None:
+        """Record the devices that a host has now, those of a node with their free memory, by name.
 
         Others become `away`, and `ready` when they return. A person's limit stays, and so does `draining`. What another
         process sees stays, too: a command may have other settings than the server. The first one divides the CPU.
         """
-        there = {one.name: one for one in devices}
+        there, free = {one.name: one for one in devices}, free_bytes or {}
         self._seen |= set(there)
         rows, now_s = self._all_now()
         known = {row.name: row for row in rows if host_of(row.name) == host}
@@ -72,14 +77,16 @@ class Devices(Repository):
         if any(known[name].type == "cpu" for name in foreign):
             there = {name: one for name, one in there.items() if one.type != "cpu"}
         gone = [name for name, row in known.items() if name not in {*there, *foreign} and row.state == READY]
-        news = [one for one in there.values() if one.name not in known or _is_news(one, known[one.name], now_s)]
+        news = [
+            one for name, one in there.items() if name not in known or _is_news(one, free.get(name), known[name], now_s)
+        ]
         if not (gone or news):
             return
         with self._database.write() as session:
             for one in news:
                 row = session.get(DeviceRow, one.name) or DeviceRow(name=one.name, state=READY)
                 facts = {name: getattr(one, name) for name in _FACTS}
-                row.assign({**facts, "cpus": list(one.cpus), "seen_at_s": now_s})
+                row.assign({**facts, "cpus": list(one.cpus), "free_bytes": free.get(one.name), "seen_at_s": now_s})
                 row.state = READY if row.state == AWAY else row.state
                 session.add(row)
             for name in gone:
@@ -95,17 +102,15 @@ class Devices(Repository):
         rows, now_s = self._all_now()
         return [row.device for row in rows if is_known(row, now_s) and host_of(row.name) != SERVER]
 
-    def keep(self, hosts: Collection[str]) -> None:
-        """Let devices of these hosts that are away be known for another while: they may return when asked for."""
-        with self._database.write() as session:
-            for row in session.scalars(select(DeviceRow).where(DeviceRow.state == AWAY)):
-                if host_of(row.name) in hosts:
-                    row.seen_at_s = self._clock.utc_s()
-
     def _all_now(self) -> tuple[list[DeviceRow], float]:
         with self._database.read() as session:
             asked = select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name)
-            return list(session.scalars(asked)), self._clock.utc_s()
+            rows = list(session.scalars(asked))
+        now_s = self._clock.utc_s()
+        for row in rows:
+            if host_of(row.name) != SERVER and not _is_fresh(row, now_s):
+                row.state = AWAY  # the row is no part of a session any more
+        return rows, now_s
 
     def are_watched(self) -> bool:
         """Whether a server or another process has written devices lately; a server may have none but those of nodes."""
@@ -141,8 +146,9 @@ def _is_fresh(row: DeviceRow, now_s: float) -> bool:
     return row.state != AWAY and now_s - row.seen_at_s < FRESH_S
 
 
-def _is_news(device: Device, row: DeviceRow, now_s: float) -> bool:
-    return row.device != device or row.state == AWAY or abs(now_s - row.seen_at_s) >= SEEN_AGAIN_S
+def _is_news(device: Device, free_bytes: int | None, row: DeviceRow, now_s: float) -> bool:
+    changed = row.device != device or row.free_bytes != free_bytes
+    return changed or row.state == AWAY or abs(now_s - row.seen_at_s) >= SEEN_AGAIN_S
 
 
 def _row(session: Session, name: str) -> DeviceRow:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from itertools import accumulate
-from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import delete, or_, select, tuple_
@@ -13,12 +12,10 @@ from sqlalchemy.orm import Session, defer
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.spec.devices import host_of
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.database import Database, Repository
 from unifiednn_core.store.events import Code
-from unifiednn_core.store.hosts import HostRow, may_judge
 from unifiednn_core.store.hybrids import (
     CLAIMED,
     OPEN,
@@ -32,7 +29,6 @@ from unifiednn_core.store.hybrids import (
     release_worker,
     residents_in,
 )
-from unifiednn_core.store.leases import LOST_S, is_lost
 from unifiednn_core.store.runs import Runs, run_of, submodel_of, submodels_of
 from unifiednn_core.store.schema import RECORDED, SAMPLED, AttemptRow, HybridRow, RunRow, SliceRow, SubModelRow
 
@@ -479,27 +475,17 @@ class Workers(Repository):
         died_at: str | None = None,
         counts: bool = True,
         limits: RestartLimits = RESTARTS,
-        judge: str | None = None,
-        silent_s: float | None = None,
     ) -> None:
         """Record that a worker died; queue its runs again if the settings and `limits` allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the hybrid has another worker by now,
-        because another supervisor was faster. `died_at` is what the worker was doing, as text of `places`. `counts` is
-        False for deaths that the hybrid did not cause: the host restarted, or the process that was starting the worker
-        died. `judge` is the host of a supervisor that knows of the worker by its lease alone; nothing happens unless
-        that has run out. It may be the worker's own host, for one in another container. With `silent_s` nothing happens
-        either if the worker or its agent was heard of within so many seconds.
+        because another supervisor was faster, or another heartbeat. `died_at` is what the worker was doing, as text of
+        `places`. `counts` is False for deaths that the hybrid did not cause: the host restarted, or the process that
+        was starting the worker died.
         """
         with self._database.write() as session:
             hybrid = hybrid_of(session, hybrid_id)
-            if hybrid.heartbeat_at_s is None or (seen is not None and _worker_of(hybrid) != _worker_of(seen)):
-                return
-            if judge is not None and not (
-                may_judge(session, judge, self._database) and self._is_silent(session, hybrid, LOST_S, of=judge)
-            ):
-                return
-            if silent_s is not None and not self._is_silent(session, hybrid, silent_s):
+            if hybrid.heartbeat_at_s is None or (seen is not None and _heard_of(hybrid) != _heard_of(seen)):
                 return
             for run, row in members_of(session, hybrid_id):
                 _close_turn(session, hybrid, run, row)
@@ -533,12 +519,6 @@ class Workers(Repository):
                 run.waits_for = waits_for
             if hybrid.shared:
                 self._lose_shared(session, hybrid, open_rows, list(runs.values()), again, (cause, remedy))
-
-    def _is_silent(self, session: Session, hybrid: HybridRow, after_s: float, *, of: str | None = None) -> bool:
-        """Whether nothing was heard of a worker for so long, nor of its host, unless that is the one that asks."""
-        host = session.get(HostRow, host_of(hybrid.device))
-        renewed_at_s = -inf if host is None or host.name == of else host.renewed_at_s
-        return is_lost(hybrid.heartbeat_at_s or -inf, renewed_at_s, self._clock.utc_s(), after_s)
 
     def _lose_shared(
         self,
@@ -605,6 +585,11 @@ def _worker_of(hybrid: HybridRow) -> tuple[object, ...]:
     known = hybrid.worker_pid is not None
     worker = (hybrid.worker_pid, hybrid.worker_started_at_s, hybrid.worker_boot_id)
     return worker if known else (hybrid.heartbeat_at_s,)
+
+
+def _heard_of(hybrid: HybridRow) -> tuple[object, ...]:
+    """Its worker and the last heartbeat of that."""
+    return *_worker_of(hybrid), hybrid.heartbeat_at_s
 
 
 def _set_worker(hybrid: HybridRow, worker: WorkerIdentity) -> None:

@@ -39,6 +39,16 @@ class ListedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedNode:
+    """A machine that offers devices beside the server's own, for operators."""
+
+    name: str
+    state: str
+    why: str
+    """Why it is not ready; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UseOverTime:
     """Use of a device over the last minutes; each value is a mean, None where there is no sample."""
 

@@ -12,15 +12,15 @@ from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import berth
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.runtime import launchers
-from unifiednn_core.runtime.supervisor import REGISTRATION_PATIENCE_S, Supervisor
-from unifiednn_core.spec.devices import Device
+from unifiednn_core.runtime.supervisor import PAUSE_S, REGISTRATION_PATIENCE_S, SILENT_S, Supervisor
+from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
-from unifiednn_core.store.hosts import machine_of
-from unifiednn_core.store.leases import LOST_S, RENEW_S
+from unifiednn_core.store.devices import FRESH_S
 from unifiednn_core.store.telemetry import TelemetryRows
 from unifiednn_core.store.workers import WorkerIdentity
 
+BEAT_S = 5.0
 MACHINE = (
     *(
         Device(
@@ -148,25 +148,100 @@ def test_a_worker_in_another_container_is_judged_by_its_heartbeat(store: Store, 
     add_run(store, "r")
     server, command = (supervisor_of(store, Launcher(), clock) for _ in range(2))
     server.tick()
-    there = WorkerIdentity(999_999_999, 1.0, f"{machine_of(launchers.boot_id())}/1")  # no such process here
+    there = WorkerIdentity(999_999_999, 1.0, f"{launchers.machine_of(launchers.boot_id())}/1")  # no such process here
     store.workers.launched("r", there)
-    for _ in range(int(REGISTRATION_PATIENCE_S / RENEW_S) - 1):
-        clock.advance(RENEW_S)
+    for _ in range(int(REGISTRATION_PATIENCE_S / BEAT_S) - 1):
+        clock.advance(BEAT_S)
         command.tick()
     assert store.workers.register("r", there) == 1, "torch may take long to load"
     store.runs.transition("r", None, Event.BEGIN)
     for _ in range(20):
-        clock.advance(RENEW_S)
+        clock.advance(BEAT_S)
         store.telemetry.write("r", TelemetryRows())
         command.tick()
     assert state(store, "r") == "running"
-    for _ in range(int(LOST_S / RENEW_S)):
-        clock.advance(RENEW_S)
+    for _ in range(int(SILENT_S / BEAT_S)):
+        clock.advance(BEAT_S)
         command.tick()
     assert state(store, "r") == "running"
-    clock.advance(RENEW_S)
+    clock.advance(BEAT_S)
     command.tick()
     assert store.hybrids.get("r")[0].recoveries == 1 and store.hybrids.get("r")[0].deaths == 0
+
+
+def test_after_a_sleep_of_the_machine_silence_counts_anew(store: Store, clock: SimulatedClock) -> None:
+    add_run(store, "r")
+    supervisor = supervisor_of(store, Launcher(), clock)
+    supervisor.tick()
+    there = WorkerIdentity(999_999_999, 1.0, f"{launchers.machine_of(launchers.boot_id())}/1")
+    store.workers.register("r", there)
+    store.runs.transition("r", None, Event.BEGIN)
+    supervisor.tick()
+    supervisor._looked_at_s = clock.monotonic_s()
+    clock.advance(SILENT_S + PAUSE_S)
+    supervisor.tick()
+    assert state(store, "r") == "running", "it slept as well"
+    clock.advance(SILENT_S + 1)
+    supervisor._looked_at_s = clock.monotonic_s()
+    supervisor.tick()
+    assert state(store, "r") != "running", "the control: now it counts"
+
+
+NODE = tuple(on_host(device, "node7") for device in (MACHINE[0], MACHINE[2]))
+
+
+def device_of(store: Store, run_id: str) -> str | None:
+    hybrid, _ = store.hybrids.get(run_id)
+    return None if hybrid.heartbeat_at_s is None else hybrid.device
+
+
+def test_what_is_placed_on_a_node_is_left_to_a_driver(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    store.devices.write(NODE, "node7")
+    add_run(store, "one", 1, device="node7/cpu")
+    add_run(store, "two", 2, device="node7/cpu")
+    add_run(store, "here", 3)
+    supervisor = supervisor_of(store, launcher, clock)
+    supervisor.tick()
+    assert launcher.started == ["here"] and device_of(store, "one") == "node7/cpu"
+    assert store.runs.get("two")[0].waits_for is not None
+    store.workers.register("one", WorkerIdentity(999_999_999, 1.0, "boot of node7"))
+    store.runs.transition("one", None, Event.BEGIN)
+    for _ in range(3):
+        clock.advance(REGISTRATION_PATIENCE_S)
+        supervisor.tick()
+    assert state(store, "one") == "running", "its driver judges it"
+    store.devices.write(NODE, "node7")
+    store.devices.set_state("node7/cpu", "draining")
+    supervisor.tick()
+    assert store.hybrids.get("one")[0].leaving == "node7/cpu is drained."
+
+
+def test_the_memory_of_a_node_is_read_from_its_rows(store: Store, clock: SimulatedClock) -> None:
+    store.devices.write(NODE, "node7", {"node7/cuda:0": 7})
+    supervisor = supervisor_of(store, Launcher(), clock, lambda device: Budget(2**40, 5))
+    supervisor.tick()
+    devices = {one.name: one for one in supervisor.fleet().view.devices}
+    free = {name: one.free_bytes for name, one in devices.items()}
+    assert free == {"cuda:0": 5, "cuda:1": 5, "cpu": 5, "node7/cuda:0": 7, "node7/cpu": None}
+    assert devices["cpu"].pool != devices["node7/cpu"].pool, "the memory of two machines is not common"
+
+
+def test_a_shared_hybrid_on_a_node_goes_on_there_or_is_given_back(store: Store, clock: SimulatedClock) -> None:
+    launcher = Launcher()
+    store.devices.write(NODE, "node7")
+    add_run(store, "r", shared=True, device="node7/cuda:0")
+    supervisor = supervisor_of(store, launcher, clock)
+    supervisor.tick()
+    [(hybrid, _)] = store.hybrids.listed()
+    store.workers.lose(hybrid.id, "Its actor died.", "Again.")
+    supervisor.tick()
+    assert device_of(store, hybrid.id) == "node7/cuda:0" and launcher.started == []
+    store.workers.lose(hybrid.id, "Its actor died.", "Again.")
+    clock.advance(FRESH_S + 1)
+    supervisor.tick()
+    assert store.hybrids.get(hybrid.id)[0].ended_at_s is not None and state(store, "r") == "queued"
+    assert "node7/cuda:0 is away" in (store.runs.get("r")[0].waits_for or "")
 
 
 def test_processes_in_another_pid_namespace_are_told_from_dead_ones() -> None:

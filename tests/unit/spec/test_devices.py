@@ -63,8 +63,8 @@ def test_case_and_the_order_of_words_do_not_count(there: tuple[Device, ...], ask
 
 @given(MACHINES, MACHINES)
 def test_a_host_may_be_asked_for(servers: tuple[Device, ...], others: tuple[Device, ...]) -> None:
-    agents = [on_host(one, "gpu-1") for one in others]
-    there = [*servers, *agents]
+    away = [on_host(one, "gpu-1") for one in others]
+    there = [*servers, *away]
     assert fitting("gpu-1", there) == [f"gpu-1/{name}" for name in fitting("auto", others)]
     assert fitting("server", there) == fitting("server/auto", there) == fitting("auto", servers)
     for asked in ("cuda", "cpu", "H200", "cuda:0", "cpu:1"):
@@ -73,7 +73,7 @@ def test_a_host_may_be_asked_for(servers: tuple[Device, ...], others: tuple[Devi
     for one in servers:
         if one.name != "cpu":
             assert fitting(one.name, there) == [one.name], "names alone are those of the server"
-    for one in agents:
+    for one in away:
         assert fitting(one.name, there)[0].startswith("gpu-1/") and torch_name(one.name) == torch_name(
             own_name(one.name)
         )

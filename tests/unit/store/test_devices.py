@@ -10,9 +10,10 @@ from sqlalchemy import event
 
 from tests.clock import SimulatedClock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.spec.devices import Device
+from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import FRESH_S, SEEN_AGAIN_S
+from unifiednn_core.store.devices import FRESH_S, GONE_S, SEEN_AGAIN_S
+from unifiednn_core.store.nodes import NodeRow
 
 CPU = Device(name="cpu", type="cpu", host="h", index=0, kind="EPYC, AVX2, 2 threads", total_bytes=2**35, threads=2)
 GPUS = tuple(
@@ -90,6 +91,38 @@ def test_facts_follow_the_machine(store: Store) -> None:
     assert (row.device, row.limit_bytes, row.state) == (changed, 2**30, "ready")
     known = (changed.name, GPUS[1].name, "cpu:7", None)
     assert [store.devices.cpus_of(name) for name in known] == [[1], [1, 3], [], []]
+
+
+def test_devices_of_a_node_are_away_while_nobody_writes_them(store: Store, clock: SimulatedClock) -> None:
+    there = [on_host(one, "node7") for one in ALL]
+    store.devices.write(ALL)
+    store.devices.write(there, "node7", {"node7/cuda:0": 5})
+    store.devices.set_state("node7/cpu", "draining")
+    assert {row.name: row.free_bytes for row in store.devices.all() if row.free_bytes} == {"node7/cuda:0": 5}
+    clock.advance(FRESH_S)
+    own, away = {one.name: "ready" for one in ALL}, {one.name: "away" for one in there}
+    assert states(store) == own | away
+    assert len(store.devices.of_others()) == 3, "they may return in a moment"
+    store.devices.write(there, "node7")
+    assert states(store) == own | dict.fromkeys(away, "ready") | {"node7/cpu": "draining"}
+    assert not any(row.free_bytes for row in store.devices.all())
+    store.devices.write([], "node7")
+    assert states(store) == own | away | {"node7/cpu": "draining"}, "each host writes its own alone"
+    clock.advance(GONE_S)
+    assert store.devices.of_others() == []
+
+
+def test_nodes_are_kept_and_forgotten(store: Store) -> None:
+    two = [NodeRow(name=name, state="ready", why="", facts={"torch": "2"}, seen_at_s=1.0) for name in ("b", "a")]
+    store.nodes.write(two)
+    store.nodes.write([NodeRow(name="a", state="refused", why="Its torch is 1.", facts={}, seen_at_s=2.0)])
+    assert [(row.name, row.state, row.why, row.facts, row.seen_at_s) for row in store.nodes.all()] == [
+        ("a", "refused", "Its torch is 1.", {}, 2.0),
+        ("b", "ready", "", {"torch": "2"}, 1.0),
+    ]
+    store.nodes.forget("a")
+    store.nodes.forget("a")
+    assert [row.name for row in store.nodes.all()] == ["b"]
 
 
 def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: SimulatedClock) -> None:

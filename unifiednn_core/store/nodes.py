@@ -1,0 +1,46 @@
+"""Nodes: machines that offer devices beside the server's own, as the driver last saw them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from sqlalchemy import JSON, delete, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from unifiednn_core.store.database import Repository
+from unifiednn_core.store.schema import Base
+
+NodeState = Literal["ready", "refused", "away"]
+
+
+class NodeRow(Base):
+    """A node."""
+
+    __tablename__ = "nodes"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    """It stands before the names of its devices: `node7/cuda:0`."""
+    state: Mapped[NodeState]
+    """A node that is refused is there, and its devices are not used."""
+    why: Mapped[str]
+    """Why it is not ready, as a sentence; empty if it is."""
+    facts: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """What it runs, and what it has."""
+    seen_at_s: Mapped[float]
+
+
+class Nodes(Repository):
+    """Reads and writes nodes."""
+
+    def write(self, rows: Sequence[NodeRow]) -> None:
+        """Record nodes; each replaces what was known of it."""
+        with self._database.write() as session:
+            for row in rows:
+                session.merge(row)
+
+    def all(self) -> list[NodeRow]:
+        """All known nodes, by name."""
+        return self._rows(select(NodeRow).order_by(NodeRow.name))
+
+    def forget(self, name: str) -> None:
+        """Forget a node that does not return."""
+        with self._database.write() as session:
+            session.execute(delete(NodeRow).where(NodeRow.name == name))
