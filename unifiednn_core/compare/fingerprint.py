@@ -61,7 +61,7 @@ def asked_sha256(spec: RunSpec) -> str:
 def machine(slot: str) -> dict[str, object]:
     """Describe the machine and the versions that a figure depends on, without loading torch.
 
-    Of another host its agent has written down what matters: the kind of the device.
+    Of a node the driver has written down what matters: the kind of the device.
     """
     if host_of(slot) != SERVER:
         kinds = {one.name: one.kind for one in devices_known()}

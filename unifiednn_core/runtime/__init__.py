@@ -1,1 +1,1 @@
-"""Processes: supervisor, agents, workers, export."""
+"""Processes: supervisor, workers, export."""

@@ -98,7 +98,7 @@ class Reporter:
         gauge: WorkerGauge | None = None,
         courier: Courier | None = None,
     ):
-        """`gauge` gives the CPU and GPU seconds that each write records, `courier` gives files to the server's machine."""
+        """`gauge` gives the CPU and GPU seconds that each write records, `courier` gives files to the server."""
         self._courier = courier
         self._store, self._hybrid_id, self._bench, self._clock, self._gauge = store, hybrid.id, bench, clock, gauge
         self.engine: Engine | None = None

@@ -103,10 +103,8 @@ class Devices(Repository):
         return [row.device for row in rows if is_known(row, now_s) and host_of(row.name) != SERVER]
 
     def _all_now(self) -> tuple[list[DeviceRow], float]:
-        with self._database.read() as session:
-            asked = select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name)
-            rows = list(session.scalars(asked))
-        now_s = self._clock.utc_s()
+        asked = select(DeviceRow).order_by(DeviceRow.type.desc(), DeviceRow.index, DeviceRow.name)
+        rows, now_s = self._rows(asked), self._clock.utc_s()
         for row in rows:
             if host_of(row.name) != SERVER and not _is_fresh(row, now_s):
                 row.state = AWAY  # the row is no part of a session any more
