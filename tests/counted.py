@@ -18,7 +18,7 @@ class Counted:
     sent: list[str] = field(default_factory=list)
     """Statements, without the begin of each transaction."""
     steps: int = 0
-    """Of the virtual machine, to within `EVERY` a statement: they grow with the rows that are read. 0 on PostgreSQL."""
+    """Of the virtual machine, to within `EVERY` a statement: they grow with the rows that are read."""
     given: list[Any] = field(default_factory=list)
     """Parameters of each statement."""
 
@@ -38,7 +38,7 @@ def counted(engine: Engine) -> Iterator[Counted]:
         return 0
 
     def note(_connection: object, cursor: Any, statement: str, given: Any, *_: object) -> None:
-        if engine.dialect.name == "sqlite" and cursor.connection not in seen:
+        if cursor.connection not in seen:
             seen.add(cursor.connection)
             cursor.connection.set_progress_handler(step, EVERY)
         if not statement.startswith("BEGIN"):

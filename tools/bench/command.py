@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
-from unittest.mock import patch
 
 import typer
 from rich.console import Console
@@ -85,10 +84,8 @@ def _workload(
     found: result.Document = {}
     with (
         tempfile.TemporaryDirectory(prefix="unifiednn-bench-", ignore_cleanup_errors=True) as place,
-        patch.dict(os.environ),  # a database named by the environment is not touched
         err.status("") as status,
     ):
-        os.environ.pop("UNIFIEDNN_DATABASE_URL", None)
 
         def on_progress(text: str, share: float) -> None:
             status.update(f"{share:.0%} {text}")

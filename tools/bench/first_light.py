@@ -30,7 +30,6 @@ TITLES = {"point": "first moving point", "model": "first model to download", "ve
 READING_S = 8.0
 """Between the first page and the click."""
 _ROOT = Path(__file__).parents[2]
-_NOT_OF_A_SERVER = ("UNIFIEDNN_DATABASE_URL", "OMP_NUM_THREADS")
 _PATIENCE_S, _WIDTH_PX, _HEIGHT_PX = 300.0, 1440, 900
 _ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 # Traces of a hybrid, which come first, and whose loss has two points: one alone does not move.
@@ -76,7 +75,7 @@ def _served(home: Path) -> Iterator[str]:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OF_A_SERVER}
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment["UNIFIEDNN_HOME"] = str(home)
     with (home / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=_ROOT)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import JSON, BigInteger, Float, cast, delete, func, select
+from sqlalchemy import JSON, Float, cast, delete, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from unifiednn_core.base.errors import NotFound
@@ -33,13 +33,13 @@ class DeviceRow(Base):
     index: Mapped[int]
     uuid: Mapped[str | None]
     kind: Mapped[str]
-    total_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    free_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    total_bytes: Mapped[int | None]
+    free_bytes: Mapped[int | None]
     """Free memory of a device of a node; None for the server's own, which is read when it is needed."""
     threads: Mapped[int]
     cpus: Mapped[list[int]] = mapped_column(JSON)
     driver: Mapped[str | None]
-    limit_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    limit_bytes: Mapped[int | None]
     """Most memory that may be used there, as an operator set it; None is all."""
     state: Mapped[DeviceState] = mapped_column(default=READY)
     """Nothing new is placed on a device that drains, and what trains there leaves it. One that is away is gone, or of a
@@ -171,10 +171,10 @@ class DeviceSampleRow(Base):
     __tablename__ = "device_samples"
     at_s: Mapped[float] = mapped_column(primary_key=True)
     device: Mapped[str] = mapped_column(primary_key=True)
-    total_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    own_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    total_bytes: Mapped[int | None]
+    own_bytes: Mapped[int | None]
     """Of hybrids."""
-    free_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    free_bytes: Mapped[int | None]
     utilisation: Mapped[float | None]
     """0 to 1."""
     temperature_c: Mapped[float | None]

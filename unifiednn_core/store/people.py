@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import DDL, BigInteger, Select, delete, event, func, or_, select
+from sqlalchemy import DDL, Select, delete, event, func, or_, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
@@ -33,7 +33,7 @@ class PersonRow(Base):
     """People of one team may share a process."""
     tickets: Mapped[int | None]
     """Share of the device under the policy `fair`; 1 if none are given."""
-    quota_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    quota_bytes: Mapped[int | None]
     """Most that a person's files may take, instead of the quota of everybody."""
     changed_at_s: Mapped[float]
     changed_by: Mapped[str]

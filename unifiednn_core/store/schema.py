@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
-    BigInteger,
     ColumnElement,
     ForeignKeyConstraint,
     Index,
@@ -18,11 +17,6 @@ from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Sessi
 SCHEMA_VERSION = 15
 """Version of the tables; a database of another one is refused."""
 HYBRID: Final = "hybrid"
-
-
-def partial_index(name: str, *columns: str, where: str) -> Index:
-    """An index of the rows for which a condition holds."""
-    return Index(name, *columns, sqlite_where=text(where))
 
 
 class Base(DeclarativeBase):
@@ -54,7 +48,7 @@ class HybridRow(Base):
 
     __tablename__ = "hybrids"
     __table_args__ = (
-        partial_index("hybrids_claimed", "id", where="heartbeat_at_s IS NOT NULL"),
+        Index("hybrids_claimed", "id", sqlite_where=text("heartbeat_at_s IS NOT NULL")),
         Index("hybrids_going", "shared", "ended_at_s"),
         Index("hybrids_by_launch", "launched_at_s"),
     )
@@ -100,7 +94,7 @@ class HybridRow(Base):
     """GPU seconds: the integral of NVML's utilisation."""
     energy_j: Mapped[float | None]
     memory_source: Mapped[str | None]
-    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    peak_memory_bytes: Mapped[int | None]
     memory_notes: Mapped[list[str]] = mapped_column(default=list)
     """Limits of this machine's memory figures, as shown text."""
     now_reason: Mapped[str | None]
@@ -125,7 +119,7 @@ class RunRow(Base):
     __tablename__ = "runs"
     __table_args__ = (
         Index("runs_by_state", "state", "ended_at_s"),
-        partial_index("runs_removed", "id", where="removed_at_s IS NOT NULL"),
+        Index("runs_removed", "id", sqlite_where=text("removed_at_s IS NOT NULL")),
         # Lists of runs are sorted, filtered and counted in here: rows of the table are long.
         Index(
             "runs_listed",
@@ -239,7 +233,7 @@ class SubModelRow(Base):
     not_learning: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """Why it seems not to learn: `sign` (`engine.not_learning.Sign`), the figures of the epoch, and those of a constant
     answer. None if it learns, or nobody knows yet."""
-    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    peak_memory_bytes: Mapped[int | None]
     cpu_s: Mapped[float | None]
     step_s: Mapped[float | None]
     """Mean seconds of its steps alone, without the first one and evaluations, as the engine timed them."""
@@ -250,10 +244,10 @@ class SubModelRow(Base):
     checkpoint: Mapped[str | None]
     """File name of the newest checkpoint."""
     checkpoint_step: Mapped[int | None]
-    checkpoint_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    checkpoint_bytes: Mapped[int | None]
     checkpoint_at_s: Mapped[float | None]
     artifact: Mapped[str | None]
-    artifact_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    artifact_bytes: Mapped[int | None]
     artifact_at_s: Mapped[float | None]
     model_path: Mapped[str | None]
     state_sha256: Mapped[str | None]
@@ -269,7 +263,7 @@ class CommandRow(Base):
     __tablename__ = "commands"
     __table_args__ = (
         Index("commands_open", "run_id", "applied_at_s"),
-        partial_index("commands_waiting", "id", where="applied_at_s IS NULL"),
+        Index("commands_waiting", "id", sqlite_where=text("applied_at_s IS NULL")),
     )
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     run_id: Mapped[str]
@@ -353,7 +347,7 @@ class MemoryRow(Base):
     hybrid_id: Mapped[str]
     at_s: Mapped[float]
     source: Mapped[str]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int]
 
 
 class StrataRow(Base):
@@ -366,7 +360,7 @@ class StrataRow(Base):
     at_s: Mapped[float]
     source: Mapped[str]
     """Source of the total."""
-    total_bytes: Mapped[int] = mapped_column(BigInteger)
+    total_bytes: Mapped[int]
     strata: Mapped[dict[str, Any]]
     """Bytes of `context`, `slack`, `data`, `others`; of `weights`, `gradients`, `optimizer`, `transient` by key;
     figures of the card: `utilisation` (0 to 1), `power_w`. Unavailable figures are left out."""
@@ -377,7 +371,7 @@ class MeasuredMemoryRow(Base):
 
     __tablename__ = "measured_memory"
     key: Mapped[str] = mapped_column(primary_key=True)
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int]
     source: Mapped[str]
     times: Mapped[int]
     at_s: Mapped[float]
@@ -418,7 +412,7 @@ class FileRow(Base):
     kind: Mapped[str]
     filename: Mapped[str]
     format: Mapped[str]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int]
     created_at_s: Mapped[float]
     facts: Mapped[dict[str, Any]] = mapped_column(default=dict)
     removed_at_s: Mapped[float | None]
@@ -435,7 +429,7 @@ class BlobRow(Base):
     submodel: Mapped[str] = mapped_column(default="")
     name: Mapped[str] = mapped_column(default="")
     """Place in the folder of the run."""
-    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int]
     state: Mapped[str] = mapped_column(index=True)
     """`coming`, `come` before anything refers to it, `whole`, `doubted` (whole, but a host could not read it),
     `leaving` before it is deleted, `going` while somebody deletes it."""
@@ -472,7 +466,7 @@ class DraftRow(Base):
     """An unfinished run on the Build page."""
 
     __tablename__ = "drafts"
-    __table_args__ = (partial_index("drafts_unfinished", "owner", where="run_id IS NULL"),)
+    __table_args__ = (Index("drafts_unfinished", "owner", sqlite_where=text("run_id IS NULL")),)
     id: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(default="")
     document: Mapped[dict[str, Any]]
