@@ -19,7 +19,6 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
@@ -54,15 +53,7 @@ BEFORE = {"steps_done": 0, "epochs_done": 0}
 class BaselineRunner:
     """Connects the store and the scripts of one baseline."""
 
-    def __init__(
-        self,
-        home: Home,
-        store: Store,
-        run_id: str,
-        attempt: int,
-        clock: Clock | None = None,
-        courier: Courier | None = None,
-    ):
+    def __init__(self, home: Home, store: Store, run_id: str, attempt: int, courier: Courier | None = None):
         """`courier` is None on the server's machine."""
         self._store, self._run_id = store, run_id
         store.commands.adopt(run_id)
@@ -87,7 +78,7 @@ class BaselineRunner:
         formats = {row.name: row.model_format for row in alive}
         asking = ThreadPoolExecutor(1).submit(ask_torch, home, spec, formats)
         self._answers: Future[dict[str, OracleReport]] | None = asking
-        self._scripts = Scripts(files, store, run, device, attempts, threads, clock or store.clock)
+        self._scripts = Scripts(files, store, run, device, attempts, threads, store.clock)
         for command in store.commands.open(run_id):
             if command.verb == Verb.RESUME:  # this process is the resumed run
                 store.commands.carry_out(command.id)
@@ -138,16 +129,16 @@ class BaselineRunner:
                 self._scripts.stop(command.submodel, discard=command.verb == Verb.DISCARD)
 
 
-def run_baseline(home: Home, run_id: str, clock: Clock | None = None) -> int:
+def run_baseline(home: Home, run_id: str) -> int:
     """Run a baseline in the main thread of its own process; returns the exit code."""
-    store, me = Store(home.database, clock), own_identity()  # the server made the folders
+    store, me = Store(home.database), own_identity()  # the server made the folders
     attempt = store.workers.register(run_id, me, None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
     store.raise_fence(Fence(run_id, attempt, (me.pid, me.started_at_s)))
     keep_to(store.devices.cpus_of(store.hybrids.get(run_id)[0].device))  # and so its scripts
     try:
-        return BaselineRunner(home, store, run_id, attempt, clock).run()
+        return BaselineRunner(home, store, run_id, attempt).run()
     except (OperationalError, OSError, Fenced):  # an unwritable store or disk is not the fault of the run
         traceback.print_exc()
         return FAILED

@@ -105,19 +105,13 @@ class Worker:
 
     @classmethod
     def assemble(
-        cls,
-        home: Home,
-        store: Store,
-        hybrid_id: str,
-        sigterm: SigtermListener,
-        clock: Clock | None = None,
-        courier: Courier | None = None,
+        cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, courier: Courier | None = None
     ) -> "Worker":
         """Read a hybrid and its files, restore its sub-models and put the parts of a worker together.
 
         `courier` is None on the server's machine.
         """
-        clock = clock or store.clock
+        clock = store.clock
         store.commands.adopt(hybrid_id)
         hybrid, members = store.hybrids.get(hybrid_id)
         settings, threads = HybridSettings.model_validate(hybrid.settings), hybrid.threads
@@ -509,10 +503,10 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
             return Order(Event(command.verb), name or None, command.id)
 
 
-def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
+def train(home: Home, hybrid_id: str) -> int:
     """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
-    store, me = Store(home.database, clock), launchers.own_identity()  # the server made the folders
-    attempt = store.workers.register(hybrid_id, me, launched_at_s(clock or store.clock))
+    store, me = Store(home.database), launchers.own_identity()  # the server made the folders
+    attempt = store.workers.register(hybrid_id, me, launched_at_s(store.clock))
     if attempt is None:
         return FAILED  # it started so late that the hybrid was given up
     store.raise_fence(Fence(hybrid_id, attempt, (me.pid, me.started_at_s)))
@@ -520,7 +514,7 @@ def train(home: Home, hybrid_id: str, clock: Clock | None = None) -> int:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
     hybrid, _ = store.hybrids.get(hybrid_id)
     keep_to([core for name in (hybrid.device, *hybrid.also) for core in store.devices.cpus_of(name)])  # before threads
-    work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), clock)
+    work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener())
     return _guarded(store, hybrid_id, hybrid.shared, lambda: work().run())
 
 
