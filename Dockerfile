@@ -5,7 +5,7 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends bubblewrap libtcmalloc-minimal4 \
  && rm -rf /var/lib/apt/lists/*
 COPY . /src
-RUN pip install --no-cache-dir --constraint /src/constraints.txt '/src[s3]' \
+RUN pip install --no-cache-dir --constraint /src/constraints.txt /src \
  && useradd --create-home --uid 1000 unifiednn
 USER unifiednn
 # Every container has a home of its own: its cache. The volume of the server's also holds what people upload.

@@ -13,17 +13,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.places import object_store, place  # noqa: F401  (fixtures)
 from unifiednn_core.base import trouble
-from unifiednn_core.base.paths import BLOBS_SETTING, Home
+from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight import client
 from unifiednn_core.store import Store
 
 # A background shell makes its children ignore Ctrl-C; the processes that tests start must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The shell may point to a real home or a real folder of files: tests must not write there.
-os.environ.pop(BLOBS_SETTING, None)
+# The shell may point to a real home: tests must not write there.
 _HOME = tempfile.TemporaryDirectory(prefix="unifiednn-tests-")
 os.environ["UNIFIEDNN_HOME"] = _HOME.name
 

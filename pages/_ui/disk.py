@@ -22,7 +22,8 @@ def draw() -> None:
 
 
 def _usage() -> None:
-    use = frame.service().retention.disk_use()
+    service = frame.service()
+    use = service.retention.disk_use()
     kinds = {
         "Library": use.library,
         "Trained models": use.models,
@@ -32,18 +33,8 @@ def _usage() -> None:
         "Other": use.other,
     }
     facts = [markup.Fact(name, memory_text(size)) for name, size in kinds.items()]
-    st.html(markup.section("Home folder", f"{memory_text(use.free)} free on the disk"))
+    st.html(markup.section("Home folder", f"{service.home.root}, {memory_text(use.free)} free on the disk"))
     st.html(markup.strip([markup.Fact("In all", memory_text(use.home)), *facts]))
-    _places()
-
-
-def _places() -> None:
-    found = frame.service().retention.places()
-    rows = [("Home folder", found.home)]
-    if found.files:
-        rows.append(("Files of all hosts", found.files))
-    table = [{"What": what, "Where": where} for what, where in rows]
-    st.html(markup.table("Where the server keeps it", table, {"What": markup.bold, "Where": markup.mono}))
 
 
 def _quotas() -> None:

@@ -97,30 +97,6 @@ class DiskFull(UnifiedNNError, OSError):
         return type(self), ()
 
 
-class BlobLost(UnifiedNNError, RuntimeError):
-    """A file that several hosts share is missing where they keep it, or damaged. The message names it."""
-
-    def __init__(self, message: str, remedy: str = "Import the file again, or put it back from a backup."):
-        self.remedy = remedy
-        super().__init__(message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.remedy)
-
-
-class BlobsUnreachable(UnifiedNNError, OSError):
-    """The place where several hosts keep their files cannot be reached or written now; try again."""
-
-    def __init__(self, problem: str):
-        super().__init__(errno.EIO, problem)
-
-    def __str__(self) -> str:
-        return self.strerror or ""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.strerror,)
-
-
 class ContractBroken(UnifiedNNError, RuntimeError):
     """A network calls an operator in a way that its contract does not allow; the operator did not run."""
 

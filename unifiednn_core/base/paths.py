@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from unifiednn_core.base.errors import BadInput
+from unifiednn_core.base.errors import BadInput, NotFound
+from unifiednn_core.base.files import is_plain
 
 SANDBOX_SETTING = "UNIFIEDNN_SANDBOX"
-BLOBS_SETTING = "UNIFIEDNN_BLOBS"
 HOSTS_SETTING = "UNIFIEDNN_HOSTS"
 SHARED_RUN, SHARED_HYBRID = "s", "h"
 """First letters of ids; those of private runs begin with a digit."""
@@ -84,11 +84,6 @@ class Home:
         return self.files / sha256[:2] / sha256
 
     @property
-    def fetched(self) -> Path:
-        """What was fetched from where several hosts keep their files, by content: `SHA256/NAME`."""
-        return self.root / "fetched"
-
-    @property
     def checks(self) -> Path:
         """Reports of checks, kept by content."""
         return self.root / "checks"
@@ -116,6 +111,17 @@ class Home:
     def checkpoints(self, run_id: str, submodel: str) -> Path:
         """Folder of the checkpoints of one sub-model."""
         return self.run(run_id) / "checkpoints" / submodel
+
+    def kept(self, run_id: str, name: str) -> Path:
+        """A file in the folder of a run; it may be missing. Raises `NotFound` for a link, which a worker may make."""
+        if not is_plain(self.run(run_id), name):
+            raise NotFound(f"{name} of run {run_id} is a link.")
+        return self.run(run_id) / name
+
+    def newest_checkpoint(self, run_id: str, submodel: str) -> Path | None:
+        """The newest checkpoint of a sub-model; None without one. Raises as `kept`."""
+        newest = max(self.checkpoints(run_id, submodel).glob("step-*.safetensors"), default=None)
+        return None if newest is None else self.kept(run_id, str(newest.relative_to(self.run(run_id))))
 
     def at_work(self, hybrid_id: str) -> Path:
         """File in which a worker marks its current step."""

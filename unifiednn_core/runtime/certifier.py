@@ -8,7 +8,6 @@ is in the store, so a certificate that a kill or a restart prevented is made lat
 import fcntl
 import logging
 import os
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,6 @@ from pydantic import ValidationError
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IntakeFailed, NotFound
-from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.base.units import GIB
@@ -104,15 +102,8 @@ class Certifier(Background):
     def _make(self, run: RunRow, row: SubModelRow) -> None:
         """Make one certificate, or try again in a minute; after three tries the history says why there is none."""
         runs, key = self._store.runs, (row.run_id, row.name)
-        depot, job, kept = self._store.depot(self._home), None, None
         try:
-            job = self._job(run, row)
-            if depot.is_shared:  # its worker may be anywhere, and write the next one
-                copy = copy_into(job.archive, self._home.quarantine, f"{secrets.token_hex(8)}.zip")
-                job = job.model_copy(update={"archive": copy})
-            report = self._certify(job)
-            if report.certificate is not None and depot.is_shared:
-                kept = depot.keep_copy(row.run_id, row.name, f"models/{row.artifact}", job.archive)
+            report = self._certify(self._job(run, row))
         except (NotFound, ValidationError):  # deleted, or a spec of another version
             runs.certify_later(row, None)
             return
@@ -127,13 +118,10 @@ class Certifier(Background):
                 found, code = report.certificate, Code.CERTIFIED if report.certificate.holds else Code.UNCERTIFIED
                 fields = {} if found.holds else {"findings": list(found.findings)}
                 document = found.model_dump(mode="json")
-                runs.record_certificate(row, document, code, size_bytes=report.size_bytes, blobs=kept, **fields)
+                runs.record_certificate(row, document, code, size_bytes=report.size_bytes, **fields)
                 self._tries.pop(key, None)
                 return
             cause = " ".join(finding.message for finding in report.findings)
-        finally:
-            if depot.is_shared and job is not None and job.archive.parent == self._home.quarantine:
-                job.archive.unlink(missing_ok=True)
         self._tries[key] += 1
         again = self._tries[key] < TRIES
         runs.certify_later(row, self._clock.utc_s() + AGAIN_S if again else None)
@@ -144,11 +132,10 @@ class Certifier(Background):
 
     def _job(self, run: RunRow, row: SubModelRow) -> CertifyJob:
         """Raises `NotFound` if the model is gone."""
-        depot = self._store.depot(self._home)
-        archive = depot.bring(row.run_id, row.name, f"models/{row.artifact or ''}")
+        archive = self._home.kept(row.run_id, f"models/{row.artifact or ''}")
         if row.artifact is None or not archive.is_file():
             raise NotFound(f"The model of {row.name} is gone.")
-        probes = depot.bring(row.run_id, row.name, f"models/{row.name}.probes.safetensors")
+        probes = self._home.kept(row.run_id, f"models/{row.name}.probes.safetensors")
         spec = RunSpec.model_validate(run.spec)
         [submodel] = [part for part in spec.submodels if part.name == row.name]
         data = self._home.file((submodel.test_data or submodel.train_data).removeprefix("sha256:"))
@@ -156,7 +143,7 @@ class Certifier(Background):
             archive=archive,
             scratch=self._home.quarantine,
             submodel=submodel,
-            upload=depot.bring_file(submodel.model.removeprefix("sha256:")),
+            upload=self._home.file(submodel.model.removeprefix("sha256:")),
             probes=probes,
             model=Path(row.model_path or "").name,
             state_sha256=row.state_sha256,

@@ -3,14 +3,12 @@
 import json
 import logging
 import threading
-from collections.abc import Callable
-from typing import Literal
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import UnifiedNNError
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
-from unifiednn_core.machine.disk import DiskUse, disk_use, size_of
+from unifiednn_core.machine.disk import disk_use, size_of
 from unifiednn_core.runtime import removal
 from unifiednn_core.spec.retention import Due, Kept, Retention, due, shortfall
 from unifiednn_core.store import Store
@@ -56,41 +54,17 @@ def retention_in(store: Store) -> Retention:
     return Retention() if row is None else Retention.model_validate(json.loads(row.value))
 
 
-def sizes_of(
-    home: Home, store: Store, run_id: str | None = None, *, part: Literal["", "checkpoints"] = ""
-) -> Callable[[str], int]:
-    """Bytes of a run, or of a part of it, by its id: in its folder, or of what is kept for several hosts.
-
-    With `run_id` the result knows that run alone.
-    """
-    if not store.depot(home).is_shared:
-        return lambda one: size_of(home.run(one) / part)
-    found = store.blobs.sizes(part, run_id)
-    return lambda one: found.get(one, 0)
-
-
-def kept_bytes(home: Home, store: Store, look: Callable[[], DiskUse] | None = None) -> int:
-    """Bytes that the limit of the home is about: what it takes, or what is kept for several hosts.
-
-    `look` knows what the home takes; without it all files are looked at.
-    """
-    if store.depot(home).is_shared:
-        return sum(store.blobs.sizes().values())
-    return (disk_use(home) if look is None else look()).home
-
-
 def planned(home: Home, store: Store, clock: Clock, retention: Retention) -> tuple[Due, ...]:
     """What a pass would delete now under these settings."""
     if retention.is_off:
         return ()
     now_s, limit_bytes = clock.utc_s(), retention.home_limit_bytes
-    whole_bytes, checkpoint_bytes = sizes_of(home, store), sizes_of(home, store, part="checkpoints")
     kept = [
-        Kept(run_id, name, ended_s, checkpoint_bytes(run_id), whole_bytes(run_id))
+        Kept(run_id, name, ended_s, size_of(home.run(run_id) / "checkpoints"), size_of(home.run(run_id)))
         for run_id, name, ended_s in store.removals.removable()
         if limit_bytes is not None or ended_s < now_s - retention.least_age_s  # to measure them all takes a while
     ]
-    home_bytes = 0 if limit_bytes is None else kept_bytes(home, store)
+    home_bytes = 0 if limit_bytes is None else disk_use(home).home
     return due(retention, kept, home_bytes, now_s)
 
 
@@ -98,7 +72,7 @@ def apply(home: Home, store: Store, clock: Clock) -> tuple[Due, ...]:
     """Delete what is due, with a line in the audit log each; returns what went."""
     gone, rules = [], retention_in(store)
     found = planned(home, store, clock, rules)
-    if said := shortfall(rules, found, 0 if rules.home_limit_bytes is None else kept_bytes(home, store)):
+    if said := shortfall(rules, found, 0 if rules.home_limit_bytes is None else disk_use(home).home):
         store.people.note(person=WHO, role=ROLE, action="home_limit", subject=said, outcome="failed: BadInput")
     for one in found:
         run_id = one.run.run_id

@@ -29,7 +29,7 @@ _FORKED = "unifiednn_core.runtime.forked:work"
 _JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
-"""Prefixes of the variables of object stores, which workers never open themselves."""
+"""Prefixes of variables with credentials of clouds, which no worker needs."""
 _log = logging.getLogger(__name__)
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux: that of the machine, outside of containers
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22

@@ -1,24 +1,19 @@
 """Deleting runs and files: first a mark in the store, then the files, then the rows.
 
-A crash leaves at most a mark; `finish` does the rest, at the next start at the latest. So does a store of files for
-several hosts that cannot be reached now. Blobs go before the rows, copies on other hosts after them, by their carriers.
+A crash leaves at most a mark; `finish` does the rest, at the next start at the latest.
 """
 
-import logging
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.errors import BlobsUnreachable
 from unifiednn_core.base.files import folder_lock, sync
 from unifiednn_core.base.paths import Home
 from unifiednn_core.store import Store
 
 _HIDDEN = "checkpoints-removed-"
-_log = logging.getLogger(__name__)
 
 
 def remove_run(home: Home, store: Store, run_id: str) -> None:
@@ -27,9 +22,8 @@ def remove_run(home: Home, store: Store, run_id: str) -> None:
     What others need stays: files of the library, and other runs of its fingerprint.
     """
     store.removals.mark_run(run_id)
-    with _later():
-        _finish_run(home, store, run_id)
-        _tidy_hybrids(home, store)
+    _finish_run(home, store, run_id)
+    _tidy_hybrids(home, store)
 
 
 def remove_checkpoints(home: Home, store: Store, run_id: str) -> None:
@@ -47,8 +41,6 @@ def remove_checkpoints(home: Home, store: Store, run_id: str) -> None:
     store.removals.drop_checkpoints(run_id, hide)
     failpoints.passing("removal.after_mark")
     _erase(hidden)
-    with _later():
-        store.depot(home).sweep(run_id)
 
 
 def remove_file(home: Home, store: Store, sha256: str, owner: str, *, for_all: bool) -> None:
@@ -56,46 +48,31 @@ def remove_file(home: Home, store: Store, sha256: str, owner: str, *, for_all: b
 
     Raises `NotFound`, and `BadInput` while a run needs it.
     """
-    with folder_lock(home.files, exclusive=True), _later():
+    with folder_lock(home.files, exclusive=True):
         if store.removals.mark_file(sha256, owner, for_all=for_all):
             _finish_file(home, store, sha256)
 
 
 def finish(home: Home, store: Store) -> None:
     """Finish the deletions that a crash has interrupted."""
-    with _later():
-        for run_id in store.removals.marked_runs():
-            _finish_run(home, store, run_id)
+    for run_id in store.removals.marked_runs():
+        _finish_run(home, store, run_id)
     for hidden in (home.root / "runs").glob(f"*/{_HIDDEN}*"):
         _erase(hidden)
     if store.removals.marked_files():
-        with folder_lock(home.files, exclusive=True), _later():
+        with folder_lock(home.files, exclusive=True):
             for sha256 in store.removals.marked_files():  # an import may have brought one back meanwhile
                 _finish_file(home, store, sha256)
     _tidy_hybrids(home, store)
-    with _later():
-        store.depot(home).sweep()
-
-
-@contextmanager
-def _later() -> Iterator[None]:
-    """Leave the rest to `finish` if the files of several hosts cannot be reached now."""
-    try:
-        yield
-    except BlobsUnreachable as error:
-        _log.warning("%s What was deleted goes there later.", error)
 
 
 def _finish_run(home: Home, store: Store, run_id: str) -> None:
     _erase(home.run(run_id))
-    store.depot(home).drop_run(run_id)
     failpoints.passing("removal.after_files")
     store.removals.forget_run(run_id)
 
 
 def _finish_file(home: Home, store: Store, sha256: str) -> None:
-    if not store.depot(home).drop_file(sha256):  # somebody on another host imported it again
-        return
     home.file(sha256).unlink(missing_ok=True)
     failpoints.passing("removal.after_files")
     store.removals.forget_file(sha256)

@@ -86,12 +86,12 @@ class ExportService:
     def _exported(self, run_id: str, tool: str) -> list[Exported]:
         """The sub-models that this person may see and that have begun."""
         run, rows = self._store.runs.get(run_id)
-        history, depot = self._store.telemetry.history(run_id, None), self._store.depot(self._home)
+        history = self._store.telemetry.history(run_id, None)
         began_s, found = run.started_at_s or run.created_at_s, []
         for row in rows:
             if row.steps_done and (not self._actor.sees_only_own or row.owner == self._actor.id):
                 taken = tool == "mlflow" and row.artifact is not None
-                model = depot.bring(run_id, row.name, f"models/{row.artifact}") if taken else None
+                model = self._home.kept(run_id, f"models/{row.artifact}") if taken else None
                 points = list(_points(row.name, history, began_s))
                 key = f"{run_id}/{row.name}"
                 found.append(Exported(key, run.name, row, _settings(run, row), began_s, points, model))

@@ -28,7 +28,7 @@ from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.service.roles import LOCAL_OPERATOR, Actor
 from unifiednn_core.service.runs import RunService
 from unifiednn_core.service.submission import Submissions
-from unifiednn_core.store import Store, depot
+from unifiednn_core.store import Store
 from unifiednn_core.views.monitoring import Health
 
 PERMISSIONS = permissions_of(
@@ -91,7 +91,6 @@ class Service:
         home = (home or Home.default()).create()
         store = Store.open(home)
         clock = store.clock
-        depot.settle(home, store.blobs, store.people)
         chores = Housekeeper(home, store, clock)
         certifier = Certifier(home, store, clock)
         supervisor = Supervisor(store, LocalLauncher(home), clock, chores=chores, verifying=lambda: certifier.busy)

@@ -35,7 +35,6 @@ class FileImporter:
 
     def __init__(self, home: Home, library: Library, actor: Actor, room: Room):
         self._home, self._library, self._actor, self._room = home, library, actor, room
-        self._depot = room.store.depot(home)
 
     def files(self) -> tuple[FileView, ...]:
         """Models and data sets that this person may use, the newest first."""
@@ -89,7 +88,7 @@ class FileImporter:
 
         `origin` says from which run it was taken. Raises `BadInput`, also beyond the quota, and `IntakeFailed`.
         """
-        self._depot.bring_files(f"sha256:{sha256}" for sha256 in self._check_files_of(options.table))
+        self._check_files_of(options.table)
         converted = self._home.quarantine / f"{secrets.token_hex(8)}.converted"
         try:
             report = client.inspect(path, filename, convert_to=converted, options=options, home=self._home)
@@ -109,10 +108,10 @@ class FileImporter:
                 left.unlink(missing_ok=True)
         return self.file(report.sha256)
 
-    def _check_files_of(self, wish: TableImportOptions) -> list[str]:
-        """Files that a wish names; raises `BadInput` if one is not in this person's library."""
+    def _check_files_of(self, wish: TableImportOptions) -> None:
+        """Raise `BadInput` if a file that a wish names is not in this person's library."""
         if wish == NO_TABLE_OPTIONS:
-            return []
+            return
         held = {file.sha256: file for file in self.files()}
         needed = {wish.tokenizer: "tokenizer", wish.like: "data"}
         plans = [wish.plan]
@@ -124,7 +123,6 @@ class FileImporter:
                 what = "tokenizer" if kind == "tokenizer" else "data set"
                 message = f"There is no {what} '{sha256[:12]}' in the library."
                 raise BadInput.of("Not in the library", "plan", message, f"Import the {what} first.")
-        return [sha256 for sha256 in needed if sha256 in held]
 
     def _keep(self, path: Path, report: FileReport, filename: str, origin: Origin | None = None) -> None:
         """Move a file into the library; while that goes on, nobody deletes the same bytes."""
@@ -134,12 +132,10 @@ class FileImporter:
             self.remember(report, filename, origin)
 
     def remember(self, report: FileReport, filename: str, origin: Origin | None = None) -> None:
-        """List a stored file in this person's library, once other hosts can have it, too."""
-        self._depot.keep_file(report.sha256)
+        """List a stored file in this person's library."""
         told = None if origin is None else asdict(origin)
         columns = report.model_dump(include=_COLUMNS)
         self._library.add_file(filename=filename, owner=self._actor.id, origin=told, **columns)
-        self._depot.keep_file(report.sha256)  # again, if another host was just deleting the same bytes
 
     def file(self, sha256: str) -> FileView:
         """One file that this person has imported."""

@@ -131,7 +131,7 @@ class LibraryService:
         filename = held[sha256].filename
         self._room.require(filename, held[sha256].size_bytes)
         with folder_lock(self._home.files):  # the intake process writes the parts to where they stay
-            report = client.split(self._store.depot(self._home).bring_file(sha256), filename, plan, self._home)
+            report = client.split(self._home.file(sha256), filename, plan, self._home)
             if report.train is None or report.test is None:
                 raise BadInput(report.findings)
             self._importer.remember(report.test, plan.filename("test", filename))
@@ -211,9 +211,9 @@ class LibraryService:
         if what == "model":
             if row.artifact is None or row.model_path is None:
                 raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
-            source = self._store.depot(self._home).bring(run_id, submodel, f"models/{Path(row.model_path).name}")
+            source = self._home.kept(run_id, f"models/{Path(row.model_path).name}")
             return self._take(source, f"{submodel}-trained{source.suffix}", MODEL_KINDS, origin)
-        newest = self._store.depot(self._home).newest_checkpoint(run_id, submodel)
+        newest = self._home.newest_checkpoint(run_id, submodel)
         if newest is None:
             raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
         origin = replace(origin, step=row.checkpoint_step)

@@ -6,7 +6,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
 from unifiednn_core.machine.disk import DiskUse, disk_use
-from unifiednn_core.runtime.housekeeping import kept_bytes, retention_in
+from unifiednn_core.runtime.housekeeping import retention_in
 from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.store import Store
@@ -38,7 +38,7 @@ class Room:
             person=self.actor.id,
             quota_bytes=quota_bytes,
             **mine,
-            home_bytes=kept_bytes(self.home, self.store, self.disk_use),
+            home_bytes=use.home,
             home_limit_bytes=limit_bytes,
             free_bytes=use.free,
         )
@@ -61,7 +61,7 @@ class Room:
                 remedy = "Delete files or runs that you no longer need, or ask an admin for a larger quota."
                 raise BadInput.of("Quota", filename, message, remedy)
         limit_bytes = retention_in(self.store).home_limit_bytes
-        if limit_bytes is not None and kept_bytes(self.home, self.store) + size_bytes > limit_bytes:
+        if limit_bytes is not None and disk_use(self.home).home + size_bytes > limit_bytes:
             message = "The home folder of this server is full: an admin limited its size."
             raise BadInput.of(
                 "Home folder full", filename, message, "Delete what is no longer needed, or ask an admin."

@@ -1,7 +1,6 @@
 """What the server deletes by itself, and what its disk holds. For admins."""
 
 import json
-from dataclasses import dataclass
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
@@ -15,17 +14,8 @@ from unifiednn_core.store import Store
 from unifiednn_core.views.library import QuotaView
 
 
-@dataclass(frozen=True, slots=True)
-class KeptIn:
-    """Where this server keeps things."""
-
-    home: str
-    files: str
-    """Shared folder or bucket of several hosts; empty where all files are in the home."""
-
-
 class RetentionService:
-    """Reads and sets the retention, and shows what is on the disk and where."""
+    """Reads and sets the retention, and shows what is on the disk."""
 
     def __init__(self, guard: Guard, home: Home, store: Store, clock: Clock, room: Room):
         self.guard, self._room = guard, room
@@ -56,11 +46,6 @@ class RetentionService:
     def disk_use(self) -> DiskUse:
         """What the home folder takes, by kind."""
         return self._room.disk_use()
-
-    @permission(Role.OPERATOR, audited=False)
-    def places(self) -> KeptIn:
-        """Where the server keeps its files and its database."""
-        return KeptIn(str(self._home.root), self._store.depot(self._home).url)
 
     @permission(Role.ADMIN, audited=False)
     def owned(self) -> tuple[QuotaView, ...]:

@@ -9,11 +9,12 @@ from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.files import copy_into
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import memory_text
+from unifiednn_core.machine.disk import size_of
 from unifiednn_core.preflight.deadlines import POLICY as DEADLINES
 from unifiednn_core.preflight.deadlines import jobs_of, require_change
 from unifiednn_core.preflight.forecast import parts_of
 from unifiednn_core.preflight.report import CheckReport, Tell, untold
-from unifiednn_core.runtime import housekeeping, removal
+from unifiednn_core.runtime import removal
 from unifiednn_core.scheduling.registry import PolicyCard, describe, policy_named
 from unifiednn_core.service.forecasts import Forecasts, RunChange, require_few
 from unifiednn_core.service.ownership import owners_of
@@ -358,7 +359,7 @@ class RunService:
             refused=refused,
             models=sum(row.artifact is not None for row in rows),
             checkpoints=sum(row.checkpoint_step is not None for row in rows),
-            size_bytes=housekeeping.sizes_of(self._home, self._store, run_id)(run_id),
+            size_bytes=size_of(self._home.run(run_id)),
             others=sum(other.id != run_id for other, _ in others),
             taken=tuple(taken),
         )
@@ -426,11 +427,11 @@ class RunService:
         artifact = self._row(run_id, submodel).artifact
         if artifact is None:
             raise NotFound(f"Run '{run_id}' has no trained model of '{submodel}' yet. It appears after training.")
-        return self._store.depot(self._home).bring(run_id, submodel, f"models/{artifact}")
+        return self._home.kept(run_id, f"models/{artifact}")
 
     def _checkpoint(self, run_id: str, submodel: str) -> Path:
         self._row(run_id, submodel)
-        newest = self._store.depot(self._home).newest_checkpoint(run_id, submodel)
+        newest = self._home.newest_checkpoint(run_id, submodel)
         if newest is None:
             raise NotFound(f"Sub-model '{submodel}' of run '{run_id}' has no checkpoint yet.")
         return newest

@@ -19,7 +19,7 @@ from unifiednn_core.preflight import client, deadlines
 from unifiednn_core.preflight.estimate import Part
 from unifiednn_core.preflight.fixed_nodes import with_nodes
 from unifiednn_core.preflight.forecast import Forecast, forecast, memory_key, with_fixed_nodes
-from unifiednn_core.preflight.kept_check import check_once, checked_before, existing, files_of
+from unifiednn_core.preflight.kept_check import check_once, checked_before, existing
 from unifiednn_core.preflight.report import CheckReport, ResolvedFile, Tell, untold
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.scheduling.simulator import SimulatedJob
@@ -108,7 +108,6 @@ class Submissions:
 
     def _checked(self, spec: RunSpec, base: Path, on_progress: Tell) -> CheckReport:
         here, now_s = self._here(spec), self._clock.utc_s()
-        self._store.depot(self._home).bring_files(name for part in spec.submodels for name in files_of(part))
         return check_once(spec, self._home, here, now_s, lambda: client.check(spec, base, self._home, on_progress))
 
     def _here(self, spec: RunSpec) -> dict[str, object]:

@@ -4,10 +4,8 @@ from pathlib import Path
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.store.blob_rows import BlobRows
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database, Fence
-from unifiednn_core.store.depot import Depot
 from unifiednn_core.store.devices import Devices, DeviceSamples
 from unifiednn_core.store.hybrids import Hybrids
 from unifiednn_core.store.kept import Holdings
@@ -50,8 +48,6 @@ class Store:
         self.webhooks = Webhooks(self._database)
         self.seen = Seen(self._database)
         self.device_samples = DeviceSamples(self._database)
-        self.blobs = BlobRows(self._database)
-        self._depots: dict[Path, Depot] = {}
 
     @classmethod
     def open(cls, home: Home, clock: Clock | None = None) -> "Store":
@@ -61,17 +57,6 @@ class Store:
     def raise_fence(self, fence: Fence) -> None:
         """From now on each write needs this to hold, and raises `Fenced` otherwise."""
         self._database.fence = fence
-
-    def require_fence(self) -> None:
-        """Raise `Fenced` if the worker that writes here has lost its hybrid."""
-        with self._database.write():
-            pass
-
-    def depot(self, home: Home) -> Depot:
-        """Where the files of a home are kept, as the database says when this is first asked."""
-        if home.root not in self._depots:
-            self._depots[home.root] = Depot.of(home, self.blobs, self.people)
-        return self._depots[home.root]
 
     def close(self) -> None:
         """Close all connections."""

@@ -12,13 +12,11 @@ from sqlalchemy.orm import Session
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.spec.lifecycle import ENDED, State
-from unifiednn_core.store.blob_rows import CHECKPOINTS, leave_in
 from unifiednn_core.store.database import Repository
 from unifiednn_core.store.runs import run_of
 from unifiednn_core.store.schema import (
     AttemptRow,
     Base,
-    BlobRow,
     FileOwnerRow,
     FileRow,
     FileUseRow,
@@ -58,7 +56,6 @@ class Removals(Repository):
                 raise BadInput.of("Not ended", run_id, f"'{run.name}' is {run.state}.", "Stop it first.")
             for row in session.scalars(select(SubModelRow).where(SubModelRow.run_id == run_id)):
                 row.assign(dict.fromkeys(names))
-            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS)
             session.flush()
             hide()
 
@@ -115,23 +112,14 @@ class Removals(Repository):
         """Files whose deletion is not finished."""
         return self._rows(select(FileRow.sha256).where(FileRow.removed_at_s.is_not(None)))
 
-    def known_files(self) -> frozenset[str]:
-        """All files that have a row."""
-        return frozenset(self._rows(select(FileRow.sha256)))
-
-    def known_ids(self) -> frozenset[str]:
-        """All runs and hybrids that have a row."""
-        return frozenset(self._rows(select(RunRow.id).union(select(HybridRow.id))))
-
     def forget_run(self, run_id: str) -> None:
         """Remove all rows about a marked run; its figures in other tables go first, the run itself last.
 
-        One table at a time, so that workers that write never wait long. Rows of blobs stay until their bytes are gone:
-        another host may be putting or deleting some.
+        One table at a time, so that workers that write never wait long.
         """
         for table in reversed(Base.metadata.sorted_tables):
             column = next((table.c[name] for name in ("run_id", "hybrid_id") if name in table.c), None)
-            if column is not None and table is not BlobRow.__table__:
+            if column is not None:
                 with self._database.write() as session:
                     session.execute(delete(table).where(column == run_id))
                     step_back_in(session)

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.spec.run import HybridSettings
-from unifiednn_core.store.blob_rows import CHECKPOINTS, MODELS, keep_in, leave_in
 from unifiednn_core.store.database import Repository
 from unifiednn_core.store.events import Code, event_columns
 from unifiednn_core.store.hybrids import is_live, note_progress, release_worker
@@ -242,15 +241,12 @@ class Runs(Repository):
         cause: str | None = None,
         remedy: str | None = None,
         model: Mapping[str, Any] | None = None,
-        blobs: Mapping[str, str] | None = None,
     ) -> None:
         """Record how a sub-model has ended, and the model that it leaves, at once: whoever repeats it writes it once.
 
-        `model` are the columns of an exported model, whose certificate is to be made; `blobs` are its files, kept.
+        `model` are the columns of an exported model, whose certificate is to be made.
         """
         with self._database.write() as session:
-            if blobs is not None:
-                keep_in(session, self._clock.utc_s(), run_id, submodel, blobs, MODELS)
             if model is not None:
                 at_s = self._clock.utc_s()
                 made = {**model, "artifact_at_s": at_s, "certify_at_s": at_s, "certificate": None}
@@ -282,18 +278,12 @@ class Runs(Repository):
         code: Code,
         *,
         size_bytes: int,
-        blobs: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> None:
-        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one.
-
-        `blobs` is the zip, kept.
-        """
+        """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one."""
         with self._database.write() as session:
             same = _same_export(session, row)
             if same is not None:
-                for name, key in (blobs or {}).items():
-                    keep_in(session, self._clock.utc_s(), row.run_id, row.name, {name: key}, name)
                 same.assign({"certificate": dict(document), "certify_at_s": None, "artifact_bytes": size_bytes})
                 self.note(session, row.run_id, row.name, code, **fields)
 
@@ -311,13 +301,10 @@ class Runs(Repository):
         name: str,
         step: int,
         size_bytes: int,
-        blobs: Mapping[str, str] | None = None,
     ) -> None:
-        """Record the newest checkpoint of a sub-model; `blobs` are all that it keeps, if other hosts can have them."""
+        """Record the newest checkpoint of a sub-model."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         with self._database.write() as session:
-            if blobs is not None:
-                keep_in(session, self._clock.utc_s(), run_id, submodel, blobs, CHECKPOINTS)
             row = submodel_of(session, run_id, submodel)
             if step > (row.checkpoint_step or 0):
                 note_progress(session, row, step)
@@ -328,7 +315,6 @@ class Runs(Repository):
         names = ("checkpoint", "checkpoint_step", "checkpoint_bytes", "checkpoint_at_s")
         with self._database.write() as session:
             submodel_of(session, run_id, submodel).assign(dict.fromkeys(names))
-            leave_in(session, self._clock.utc_s(), run_id, CHECKPOINTS, submodel)
 
     def conclude(self, run_id: str) -> bool:
         """End a run if all its sub-models have ended: failed if one failed, stopped if a person stopped it.

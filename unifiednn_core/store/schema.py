@@ -419,24 +419,6 @@ class FileRow(Base):
     """Since when it is being deleted: nobody sees it any more, the file and its rows go next."""
 
 
-class BlobRow(Base):
-    """A file that several hosts share, under a key that ends with the SHA-256 of its bytes. One host alone has none."""
-
-    __tablename__ = "blobs"
-    key: Mapped[str] = mapped_column(primary_key=True)
-    run_id: Mapped[str] = mapped_column(default="", index=True)
-    """"" for a file of the library."""
-    submodel: Mapped[str] = mapped_column(default="")
-    name: Mapped[str] = mapped_column(default="")
-    """Place in the folder of the run."""
-    size_bytes: Mapped[int]
-    state: Mapped[str] = mapped_column(index=True)
-    """`coming`, `come` before anything refers to it, `whole`, `doubted` (whole, but a host could not read it),
-    `leaving` before it is deleted, `going` while somebody deletes it."""
-    at_s: Mapped[float]
-    """When it came into this state."""
-
-
 class FileUseRow(Base):
     """A file of the library that a sub-model of a run names, by the entry that names it."""
 

@@ -33,7 +33,6 @@ STATUS: dict[type[UnifiedNNError], int] = {
     BadInput: 422,
     UploadConflict: 409,
     IllegalTransition: 409,
-    errors.BlobsUnreachable: 503,
     DiskFull: 503,
 }
 TITLES = {

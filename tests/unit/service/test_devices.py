@@ -1,6 +1,4 @@
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -8,12 +6,10 @@ from tests.clock import SimulatedClock
 from tests.unit.service.kit import ALICE, OPERATOR, VIEWER, World
 from tests.unit.store.test_store import BERTH, add_run
 from unifiednn_core.base.errors import Forbidden
-from unifiednn_core.base.paths import BLOBS_SETTING
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.service.facade import Service
-from unifiednn_core.service.retention import RetentionService
 from unifiednn_core.spec.devices import Device, on_host
-from unifiednn_core.store import Store, depot
+from unifiednn_core.store import Store
 from unifiednn_core.store.devices import FRESH_S
 from unifiednn_core.views import device_text
 
@@ -132,16 +128,3 @@ def test_nobody_below_operators_learns_of_processes_and_submitters_only_whether_
 def test_without_a_server_memory_is_read_at_once(here: World) -> None:
     [*_, cpu] = here.of(OPERATOR).devices.cards()
     assert cpu.total_bytes and cpu.free_bytes and 0 < cpu.free_bytes < cpu.total_bytes
-
-
-def test_operators_see_where_things_are_kept(here: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone = here.of(OPERATOR).retention.places()
-    assert alone.home == str(here.home.root) and alone.files == ""
-    monkeypatch.setenv(BLOBS_SETTING, str(tmp_path / "shared"))
-    depot.settle(here.home, here.store.blobs, here.store.people)
-    monkeypatch.delenv(BLOBS_SETTING)
-    with closing(Store.open(here.home)) as store:
-        there = RetentionService(here.of(OPERATOR).retention.guard, here.home, store, here.service.clock, None).places()  # type: ignore[arg-type]
-    assert there.files == str(tmp_path / "shared")
-    with pytest.raises(Forbidden):
-        here.of(ALICE).retention.places()
