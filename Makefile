@@ -5,7 +5,6 @@
 # make docs    write docs/generated from the program's own tables and recorded results
 # make gpu-bundle DATA=FOLDER   put what a GPU machine without a network lacks into .gpu/
 # make gpu STEPS="env tests"   run what needs a GPU in ten minutes, with that machine's own PyTorch; DRY=1 tries it without one
-# make chaos   kill the demo at least 1,000 times, shared hybrids 300 times, a cluster 1,000 times; then make docs
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 # Images of Python may forbid compiled files: each process of a test would compile the whole program and its tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap allocator test-slow test-long chaos docs gpu-bundle gpu format screenshots clean
+.PHONY: app test checks tests lint check-types check-imports samples browser bubblewrap allocator test-slow test-long docs gpu-bundle gpu format screenshots clean
 
 app: .venv/app.stamp samples
 	$(BIN)/unifiednn app
@@ -67,11 +66,6 @@ allocator:
 
 docs: .venv/app.stamp
 	$(BIN)/python -m tools.generate_docs
-
-chaos: .venv/app.stamp samples
-	$(BIN)/python -m tools.chaos --kills 1000 --write docs/results
-	$(BIN)/python -m tools.chaos --pooled --kills 300 --write docs/results
-	$(BIN)/python -m tools.chaos --cluster --database sqlite --kills 500 --write docs/results
 
 gpu-bundle: .venv/app.stamp
 	PYTHON=$(BIN)/python bash tools/gpu/bundle.sh "$(or $(DATA),$(UNIFIEDNN_DATA))"

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import typer
 from pydantic import BaseModel
 
-from tools.chaos import report as chaos
 from unifiednn_core.cli.main import app
 from unifiednn_core.data import arrays, containers
 from unifiednn_core.data.transforms.table import build
@@ -41,13 +40,8 @@ SMALLEST = {"mask": 0, "mean": [0], "std": [1], "size": [1, 1], "vocabulary": 2}
 """Values for the required arguments of transforms."""
 LONGEST = 80
 """Characters of a default that a table shows."""
-CRASHES = {
-    "chaos.json": "One run",
-    "chaos_pooled.json": "Hybrids that people share",
-    "drill-cluster-sqlite.json": "Two hosts, SQLite",
-    "drill-cluster-postgres.json": "Two hosts, PostgreSQL",
-}
-"""Recorded chaos tests by their files."""
+DRILLS = {"drill.json": "On one host", "drill-ray.json": "On Ray nodes"}
+"""Recorded drills by their files."""
 Row = Sequence[object]
 
 
@@ -324,12 +318,35 @@ def _cell(role: Role, rule: Permission) -> str:
 
 
 def crashes() -> str:
-    """What the last chaos tests found."""
+    """What the last drills found."""
     parts = []
-    for name, title in CRASHES.items():
-        found = json.loads((FOLDER.parent / "results" / name).read_text(encoding="utf-8"))
-        parts.append(f"## {title}\n\n[{name}](../results/{name})\n\n{chaos.markdown(found)}\n")
-    return page("Chaos tests", *parts)
+    for name, title in DRILLS.items():
+        path = FOLDER.parent / "results" / name
+        if path.is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            parts.append(f"## {title}\n\n[{name}](../results/{name})\n\n{drilled(found)}")
+    return page("Drills", *parts)
+
+
+def drilled(found: Mapping[str, Any]) -> str:
+    """The figures of a drill."""
+    machine, times_s = found["machine"], found["recovery_s"]
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    rows = [
+        *((f"killed: {kind}", count) for kind, count in found["kills"].items()),
+        ("kills per minute", found["kills_per_minute"]),
+        *((f"servers with a fault at {point}", count) for point, count in found["servers_with_faults"].items()),
+        *found["counts"].items(),
+        ("recoveries", len(times_s)),
+        ("median of their seconds", times_s[len(times_s) // 2] if times_s else "none"),
+        ("findings", len(found["findings"])),
+        *(("", finding) for finding in found["findings"]),
+    ]
+    return (
+        f"`{found['command']}` of commit `{found['commit']}` on {found['date']} took {found['seconds']:.0f} s on"
+        f" {machine['cpu']}, {machine['cores']} cores, {machine['os']}, Python {machine['python']},"
+        f" torch {machine['torch']}, SQLite {machine['sqlite']}, {versions}.\n\n{table(('what', 'found'), rows)}"
+    )
 
 
 PAGES: dict[str, Callable[[], str]] = {

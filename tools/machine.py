@@ -1,4 +1,4 @@
-"""Machine and version of a measurement, shared by bench and chaos."""
+"""Machine and version of a measurement, shared by bench and drill."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ _PATIENCE_S = 10.0
 
 
 class ToolFailed(UnifiedNNError, RuntimeError):
-    """A bench or a chaos test could not run; this says nothing about the product."""
+    """A bench could not run; this says nothing about the product."""
 
 
 def machine() -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""Does it survive? Trains the demo again and again while processes are killed, and looks at what is left."""
+"""The drill: kills the processes of a real server again and again, and audits what is left."""

@@ -1,198 +1,118 @@
-"""What is left of an exercise: reads the store with plain SQL, and holds it against what was promised."""
+"""What a drill left in the store, held against what was promised; not read through the code that it judges."""
 
+import json
 import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
-
-from sqlalchemy.exc import SQLAlchemyError
-
-from tools.chaos.rows import SQLITE, NotOpenNow, document, is_sqlite, rows
-from unifiednn_core.base.errors import UnifiedNNError
-from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.store import Store
-from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.events import Code
-
-_ARGUMENTS = {"priority": "priority", "epochs": "epochs", "order": "names", "policy": "policy"}
-"""Verbs that set something, and the argument that says to what."""
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """What an uninterrupted training of the same length gave: hash of the weights, and the loss of each step."""
+class Command(NamedTuple):
+    """What a person asked for; of the whole run without a sub-model."""
 
-    state_sha256: str
-    losses: Mapping[int, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """`steps` steps that end with `step`, trained by one attempt."""
-
-    attempt: int
-    step: int
-    steps: int
-    loss: float | None = None
+    run_id: str
+    submodel: str | None
+    verb: str
+    value: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How often the steps of a sub-model count."""
+class Part(NamedTuple):
+    """A sub-model as the store has it."""
 
-    twice: int
-    missing: int
-
-
-def readable(url: str) -> list[str]:
-    """What is wrong with a store; nothing if it is whole and this program opens it."""
-    said = ["ok"]
-    try:
-        if is_sqlite(url):
-            with closing(sqlite3.connect(url.removeprefix(SQLITE))) as connection:
-                said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-        Store(url).close()
-    except (sqlite3.Error, SQLAlchemyError, NotOpenNow, UnifiedNNError, OSError) as error:
-        return [f"{type(error).__name__}: {error}"]
-    return [] if said == ["ok"] else said
+    network: str
+    began: Mapping[int, int]
+    """Step from which each attempt went on."""
+    windows: Sequence[tuple[int, int, int]]
+    """All that were recorded, void or not: attempt, last step, and number of steps."""
+    state: str
+    priority: int
+    epochs: int
+    steps_total: int
+    steps_done: int
+    state_sha256: str | None
 
 
-def kept_windows(windows: Iterable[Window], begun_at: Mapping[int, int]) -> list[Window]:
-    """Windows that count: no later attempt went on from before their end. `begun_at` has the attempts' first steps."""
+class History(NamedTuple):
+    """What the store tells of all runs."""
 
-    def void(window: Window) -> bool:
-        return any(attempt > window.attempt and step < window.step for attempt, step in begun_at.items())
-
-    return sorted((window for window in windows if not void(window)), key=lambda window: window.step)
-
-
-def tiling(windows: Sequence[Window], total: int) -> Tiling:
-    """Hold windows against the steps 1 to `total`; steps beyond count as twice."""
-    counts = Counter(step for window in windows for step in range(window.step - window.steps + 1, window.step + 1))
-    twice = sum(count - 1 for step, count in counts.items() if 1 <= step <= total)
-    beyond = sum(count for step, count in counts.items() if not 1 <= step <= total)
-    return Tiling(twice + beyond, sum(step not in counts for step in range(1, total + 1)))
+    runs: Mapping[str, str]
+    """States, by id."""
+    parts: Mapping[tuple[str, str], Part]
+    """Sub-models, by run and name."""
+    commands: Sequence[tuple[Command, str | None]]
+    """In order, with the code of the event that answered each; None without an answer."""
+    answers: Counter[tuple[str, str | None]]
+    """Number of events that answer a command, by its target."""
 
 
-def redone(windows: Iterable[Window], begun_at: Mapping[int, int]) -> list[int]:
-    """Recorded steps that each attempt after the first trained again."""
-    reached: dict[int, int] = {}
-    for window in windows:
-        reached[window.attempt] = max(window.step, reached.get(window.attempt, 0))
-    lost, head = [], 0
-    for attempt, step in sorted(begun_at.items()):
-        lost.append(max(0, head - step))
-        head = max(step, reached.get(attempt, 0))
-    return lost[1:]
+def rows(database: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Answer one query to a store that others write meanwhile."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30.0)) as connection:
+        return connection.execute(query, values).fetchall()
 
 
-class StoreAudit:
-    """Questions to a store about one run."""
+def read(database: Path) -> History:
+    """Read everything that `findings` judges."""
+    windows: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for run, name, *window in rows(database, "SELECT run_id, submodel, attempt, step, steps FROM step_metrics"):
+        windows[run, name].append(tuple(window))
+    began: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for run, name, attempt, from_step in rows(database, "SELECT run_id, submodel, attempt, from_step FROM attempts"):
+        began[run, name][attempt] = from_step
+    columns = "run_id, name, state, priority, epochs, steps_total, steps_done, state_sha256"
+    found = rows(database, f"SELECT {columns} FROM submodels")
+    parts = {
+        (run, name): Part(name.partition("-")[0], began[run, name], windows[run, name], *values)
+        for run, name, *values in found
+    }
+    asked = rows(database, "SELECT run_id, submodel, verb, arguments, outcome FROM commands ORDER BY id")
+    commands = [(Command(*of, *json.loads(arguments).values()), outcome) for *of, arguments, outcome in asked]
+    told = rows(database, "SELECT run_id, submodel FROM events WHERE kind = 'applied'")
+    return History(dict(rows(database, "SELECT id, state FROM runs")), parts, commands, Counter(told))
 
-    def __init__(self, url: str, run_id: str):
-        self._url, self._run_id = url, run_id
 
-    def states(self) -> dict[str | None, str]:
-        """State of the run (under None) and of each sub-model."""
-        run = self._rows("SELECT NULL, state FROM runs WHERE id = ?")
-        return dict([*run, *self._rows("SELECT name, state FROM submodels WHERE run_id = ?")])
+def findings(history: History, asked: Iterable[Command], references: Mapping[tuple[str, int], str]) -> Iterator[str]:
+    """All that is not as promised. `asked` was acknowledged; `references` has hashes of networks by their epochs."""
+    yield from _of_commands(history, asked)
+    yield from (f"run {id_} was left as {it}" for id_, it in history.runs.items() if it not in ("completed", "stopped"))
+    stops = {(one.run_id, one.submodel): outcome for one, outcome in history.commands if one.verb == "stop"}
+    for key, part in history.parts.items():
+        wanted = "stopped" if stops.get(key) in ("applied", "done") else "completed"
+        if part.state != wanted:
+            yield f"{key} was left as {part.state}, not as {wanted}"
+        yield from (f"{key}: {what}" for what in _of_steps(part))
+        expected = references.get((part.network, part.epochs))
+        if part.state == "completed" and part.state_sha256 != expected:
+            yield f"{key} has weights {part.state_sha256} after {part.epochs} epochs, without faults {expected}"
 
-    def totals(self) -> dict[str, tuple[int, int, int, str | None]]:
-        """Epochs asked for, steps in total, steps done and hash of the weights, by sub-model."""
-        found = self._rows("SELECT name, epochs, steps_total, steps_done, state_sha256 FROM submodels WHERE run_id = ?")
-        return {name: (epochs, total, done, sha256) for name, epochs, total, done, sha256 in found}
 
-    def windows(self, submodel: str) -> list[Window]:
-        """All rows of steps, void or not."""
-        columns = "attempt, step, steps, loss"
-        return [Window(*row) for row in self._of(submodel, f"SELECT {columns} FROM step_metrics")]
+def _of_commands(history: History, asked: Iterable[Command]) -> Iterator[str]:
+    known = Counter(one for one, _ in history.commands)
+    yield from (f"{count} acknowledged {one} is lost" for one, count in (Counter(asked) - known).items())
+    yield from (f"{one} was never answered" for one, outcome in history.commands if outcome is None)
+    answered = Counter((one.run_id, one.submodel) for one, outcome in history.commands if outcome is not None)
+    for target in answered.keys() | history.answers.keys():
+        if answered[target] != history.answers[target]:
+            yield f"{target}: {answered[target]} commands were answered {history.answers[target]} times"
+    applied = {one[:3]: one for one, outcome in history.commands if outcome == "applied" and one.value is not None}
+    for one in applied.values():
+        now = getattr(history.parts[one.run_id, one.submodel or ""], one.verb)
+        if now != one.value:
+            yield f"{one} took effect, but the value is {now}"
 
-    def begun_at(self, submodel: str) -> dict[int, int]:
-        """Step from which each attempt went on."""
-        return dict(self._of(submodel, "SELECT attempt, from_step FROM attempts"))
 
-    def kept_epochs(self, submodel: str) -> list[int]:
-        """Epochs whose figures count, in order."""
-        begun_at = self.begun_at(submodel)
-        found = self._of(submodel, "SELECT attempt, step, epoch FROM epoch_metrics")
-        return sorted(
-            epoch
-            for attempt, step, epoch in found
-            if not any(later > attempt and from_step < step for later, from_step in begun_at.items())
-        )
-
-    def open_commands(self, acknowledged: Iterable[int]) -> list[str]:
-        """Acknowledged commands that are not there, or never took effect."""
-        found = self._rows("SELECT id, verb, applied_at_s IS NOT NULL FROM commands WHERE run_id = ?")
-        known = {number: (verb, bool(applied)) for number, verb, applied in found}
-        gone = [f"command {number} is gone" for number in acknowledged if number not in known]
-        asked = set(acknowledged)
-        waits = [
-            f"command {n} ({verb}) never took effect"
-            for n, (verb, applied) in known.items()
-            if n in asked and not applied
-        ]
-        return gone + waits
-
-    def applied_otherwise_than_once(self) -> list[str]:
-        """Sub-models (or the run) whose history tells of another number of effects than there are applied commands."""
-        applied = "SELECT submodel, count(*) FROM commands WHERE run_id = ? AND applied_at_s IS NOT NULL GROUP BY 1"
-        told = "SELECT submodel, count(*) FROM events WHERE run_id = ? AND kind = 'applied' GROUP BY 1"
-        commands, events = dict(self._rows(applied)), dict(self._rows(told))
-        return [
-            f"{name or 'run'}: {commands.get(name, 0)} commands, {events.get(name, 0)} effects"
-            for name in commands.keys() | events.keys()
-            if commands.get(name, 0) != events.get(name, 0)
-        ]
-
-    def values_not_as_asked(self) -> list[str]:
-        """Priorities, epochs, order and policy that are not what the last command that took effect made them."""
-        query = "SELECT verb, submodel, arguments, outcome FROM commands WHERE run_id = ? ORDER BY id"
-        last: dict[tuple[str, str | None], object] = {}
-        for verb, submodel, arguments, outcome in self._rows(query):
-            if verb in _ARGUMENTS and outcome == Code.APPLIED:
-                last[verb, submodel] = document(arguments)[_ARGUMENTS[verb]]
-        found = self._rows("SELECT name, priority, epochs FROM submodels WHERE run_id = ? ORDER BY arrival")
-        [(spec,)] = self._rows("SELECT spec FROM runs WHERE id = ?")
-        now: dict[tuple[str, str | None], object] = {
-            ("policy", None): document(spec)["policy"],
-            ("order", None): [name for name, _, _ in found],
-            **{("priority", name): priority for name, priority, _ in found},
-            **{("epochs", name): epochs for name, _, epochs in found},
-        }
-        return [
-            f"{verb} of {submodel or 'the run'} is {now.get((verb, submodel))}, asked for was {value}"
-            for (verb, submodel), value in last.items()
-            if now.get((verb, submodel)) != value
-        ]
-
-    def pauses_without_effect(self) -> list[str]:
-        """Pauses that the history calls applied while what was to be paused was not.
-
-        A pause that came too late, or that a later order undid, has another code.
-        """
-        kinds = "kind IN ('state', 'applied')"
-        query = f"SELECT submodel, code, state, fields FROM events WHERE run_id = ? AND {kinds} ORDER BY id"
-        states: dict[str | None, str] = {}
-        wrong = []
-        for submodel, code, state, fields in self._rows(query):
-            if code == Code.ENTERED:
-                states[submodel] = state
-                continue
-            applied = code == Code.APPLIED and document(fields)["verb"] == Verb.PAUSE
-            if applied and states.get(submodel) != State.PAUSED:
-                wrong.append(f"A pause of {submodel or 'the run'} was applied in state {states.get(submodel)}")
-        return wrong
-
-    def tells_of_damage(self, submodel: str, step: int) -> bool:
-        """Whether the history speaks of a damaged checkpoint."""
-        found = self._rows("SELECT fields FROM events WHERE run_id = ?")
-        return any(f"checkpoint of {submodel} at step {step} is damaged" in str(fields) for (fields,) in found)
-
-    def _of(self, submodel: str, query: str) -> list[tuple[Any, ...]]:
-        return self._rows(f"{query} WHERE run_id = ? AND submodel = ?", submodel)
-
-    def _rows(self, query: str, *more: str) -> list[tuple[Any, ...]]:
-        return rows(self._url, query, self._run_id, *more)
+def _of_steps(part: Part) -> Iterator[str]:
+    """Steps that do not count once. A window is void if a later attempt went on from before its end."""
+    total = part.steps_total if part.state == "completed" else part.steps_done
+    counts: Counter[int] = Counter()
+    for attempt, end, steps in part.windows:
+        if not any(later > attempt and from_step < end for later, from_step in part.began.items()):
+            counts.update(range(end - steps + 1, end + 1))
+    twice = sorted(step for step, count in counts.items() if count > 1 or not 1 <= step <= total)
+    missing = [step for step in range(1, total + 1) if step not in counts]
+    if twice:
+        yield f"{len(twice)} steps count twice or lie beyond the end, the first is {twice[0]}"
+    if missing:
+        yield f"{len(missing)} of {total} steps are missing, the first is {missing[0]}"

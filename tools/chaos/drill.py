@@ -1,0 +1,164 @@
+"""Kills one process after the other while people work, and lets everything come to its end."""
+
+import random
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import typer
+
+from tools.chaos import audit
+from tools.chaos.processes import Processes, Seen, kill
+from tools.chaos.workload import ENDED, People
+from unifiednn_core.service.facade import Service
+
+KINDS = {"worker": 3, "server": 2, "actor": 2, "node": 1, "driver": 2}
+"""How often one of a kind is drawn."""
+FAULTS = {
+    **dict.fromkeys(("store.before_commit", "store.after_commit"), 30),
+    **dict.fromkeys(("checkpoint.before_rename", "checkpoint.after_rename"), 3),
+    **dict.fromkeys(("command.before_effect", "command.after_effect"), 2),
+}
+"""Where a process kills itself, and at which passing: so late that each worker makes progress before."""
+FAULTY_SHARE, IMPATIENT_SHARE, RESUMED_SHARE = 0.4, 0.2, 0.5
+"""Of servers that get a fault, of kills that do not wait for the recovery from the last, of rounds with a resume."""
+FEW_RUNS = 3
+LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 20.0, 0.05
+END_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 30.0, 300.0
+_NEXT = "SELECT min(at_s) FROM attempts WHERE hybrid_id = ? AND at_s > ?"
+_OPEN_IN = f"SELECT 1 FROM submodels WHERE hybrid_id = ? AND state NOT IN {ENDED} LIMIT 1"
+
+
+@dataclass
+class Outcome:
+    """What a drill did and found."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    servers_with_faults: Counter[str] = field(default_factory=Counter)
+    kills_per_minute: float = 0.0
+    recovery_s: list[float] = field(default_factory=list)
+    """From the death of a worker to the begin of the next attempt on its hybrid, the shortest first."""
+    counts: dict[str, int] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+
+
+def drill(folder: Path, *, kills: int, seed: int, ray: bool) -> Outcome:
+    """Kill so many processes, and audit what is left."""
+    processes, chance = Processes(folder, ray=ray), random.Random(seed)
+    with closing(Service.open(processes.home)) as service:
+        course = _Drill(processes, People(service, chance), chance)
+        try:
+            course.run(kills)
+        finally:
+            left = processes.close()
+    course.outcome.findings += left
+    return course.outcome
+
+
+class _Drill:
+    """The course of a drill."""
+
+    def __init__(self, processes: Processes, people: People, chance: random.Random):
+        self._processes, self._people, self._chance, self.outcome = processes, people, chance, Outcome()
+        self._database, self._faulty_share = people.database, 0.0
+
+    def run(self, kills: int) -> None:
+        """Train the references, kill, wait for the end, and audit."""
+        self._serve()
+        self._people.submit_references()
+        self._await_end()
+        parts = audit.read(self._database).parts.values()
+        self._faulty_share, begun_s = FAULTY_SHARE, time.monotonic()
+        until_s = begun_s + LEAST_S + SECONDS_PER_KILL * kills
+        while self.outcome.kills.total() < kills and time.monotonic() < until_s:
+            self._round()
+        if (done := self.outcome.kills.total()) < kills:
+            self.outcome.findings.append(f"time ran out after {done} of {kills} kills")
+        self.outcome.kills_per_minute = round(60.0 * done / (time.monotonic() - begun_s), 1)
+        self._faulty_share = 0.0
+        if self._processes.fault:
+            for target in self._processes.targets():
+                kill(target)
+            self._serve()
+        self._await_end()
+        self._audit({(part.network, part.epochs): part.state_sha256 or "" for part in parts})
+
+    def _await_end(self) -> None:
+        until_s = time.monotonic() + END_PATIENCE_S
+        while self._people.open_runs() and time.monotonic() < until_s:
+            self._keep()
+            self._people.resume()
+            time.sleep(POLL_S)
+
+    def _round(self) -> None:
+        """Let people work, and kill somebody."""
+        self._keep()
+        if self._people.open_runs() < FEW_RUNS:
+            self._people.submit()
+        self._people.order()
+        if self._chance.random() < RESUMED_SHARE:
+            self._people.resume()
+        time.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
+        self._strike()
+
+    def _keep(self) -> None:
+        """Start again what is not there."""
+        code = self._processes.ended()
+        if code is not None:
+            if self._processes.fault and code == -9:
+                self.outcome.kills["server by a fault"] += 1
+            else:
+                self.outcome.findings.append(f"the server ended by itself with code {code}")
+            self._serve()
+        self._processes.keep_nodes()
+
+    def _serve(self) -> None:
+        """Start the server, sometimes with a fault."""
+        fault = ""
+        if self._chance.random() < self._faulty_share:
+            point, hit = self._chance.choice(list(FAULTS.items()))
+            fault = f"{point}=sigkill@{self._chance.randint(hit, 2 * hit)}"
+            self.outcome.servers_with_faults[point] += 1
+        self._processes.serve(fault)
+
+    def _strike(self) -> None:
+        """Kill somebody, and usually wait until all goes on; a server alone is given time to start workers."""
+        targets, patient = self._processes.targets(), self._chance.random() >= IMPATIENT_SHARE
+        if not targets or (patient and all(one.kind != "worker" for one in targets)):
+            return
+        [target] = self._chance.choices(targets, [KINDS[one.kind] for one in targets])
+        at_s = time.time()
+        if kill(target):
+            self.outcome.kills[target.kind] += 1
+            typer.echo(f"kill {self.outcome.kills.total()}: {target.kind}", err=True)
+            if target.kind == "server":
+                self._serve()
+            if patient:
+                self._await_recovery(target, at_s)
+
+    def _await_recovery(self, killed: Seen, at_s: float) -> None:
+        """Wait until the server answers, and other attempts have begun on the hybrids, or nothing is left of them."""
+        until_s, waiting = time.monotonic() + RECOVERY_PATIENCE_S, list(killed.hybrids)
+        while time.monotonic() < until_s and (waiting or not self._processes.answers()):
+            self._keep()
+            self._people.resume()
+            for hybrid_id in [*waiting]:
+                [(begun_at_s,)] = audit.rows(self._database, _NEXT, hybrid_id, at_s)
+                if begun_at_s is not None:
+                    self.outcome.recovery_s.append(round(begun_at_s - at_s, 2))
+                if begun_at_s is not None or not audit.rows(self._database, _OPEN_IN, hybrid_id):
+                    waiting.remove(hybrid_id)
+            time.sleep(POLL_S)
+
+    def _audit(self, references: dict[tuple[str, int], str]) -> None:
+        outcome, people, history = self.outcome, self._people, audit.read(self._database)
+        outcome.findings += audit.findings(history, people.acknowledged, references)
+        outcome.recovery_s.sort()
+        outcome.counts = {
+            "acknowledged commands": len(people.acknowledged),
+            "workloads": people.workloads,
+            "sub-models": len(history.parts),
+            "steps": sum(part.steps_done for part in history.parts.values()),
+        }

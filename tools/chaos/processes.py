@@ -1,0 +1,156 @@
+"""The processes of a drill: the server, on request a Ray cluster of two nodes, and whom one can kill."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import psutil
+
+from unifiednn_core.base.failpoints import VARIABLE
+from unifiednn_core.base.paths import DEVICES_SETTING, Home
+
+WORKER, DRIVER = "unifiednn_core.runtime.worker", "unifiednn_core.runtime.driver"
+HEAD, NODES = "127.0.0.4", ("127.0.0.2", "127.0.0.3")
+"""Addresses of the cluster. Ray replaces 127.0.0.1 by an address of the machine that others can reach."""
+SERVER, END_S, POLL_S = "server", 15.0, 0.1
+_BIN = Path(sys.executable).parent
+Answer = TypeVar("Answer")
+
+
+class Seen(NamedTuple):
+    """A process with its command line; who can be killed has a kind, and the hybrids whose workers die with it."""
+
+    process: psutil.Process
+    line: str
+    kind: str = ""
+    hybrids: tuple[str, ...] = ()
+
+    @property
+    def own_kind(self) -> str:
+        """What it is by its command line; bubblewrap and raylets name other programs there, too."""
+        program = self.line.split()[0]
+        if program.endswith("/raylet"):
+            return "node" * any(f"--node_ip_address={one} " in self.line for one in NODES)
+        if program.endswith("bwrap"):
+            return ""
+        known = {"ray::": "actor", WORKER: "worker", DRIVER: "driver"}
+        return next((kind for word, kind in known.items() if word in self.line), "")
+
+
+class Processes:
+    """Starts what a drill needs, finds whom it can kill, and ends everything.
+
+    All have the folder of the drill in their command line or environment, or are children of the server.
+    """
+
+    def __init__(self, folder: Path, *, ray: bool):
+        self.home, self._folder = Home(folder / "home"), folder
+        self._port, port = _free_port(), _free_port()
+        self._options = ["--ray", f"{HEAD}:{port}"] if ray else []
+        self._nodes = (
+            {HEAD: ["--head", f"--port={port}", f"--temp-dir={folder / 'ray'}", "--num-cpus=0"]} if ray else {}
+        )
+        self._nodes |= {one: [f"--address={HEAD}:{port}", "--num-cpus=2"] for one in NODES} if ray else {}
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: set[psutil.Process] = set()
+        """All that the servers started, as far as it was seen."""
+        self.fault = ""
+        """Armed in the server that runs, and in its workers."""
+
+    def serve(self, fault: str = "") -> None:
+        """Start the server, which passes its fault on to its workers, once the one before it has ended."""
+        if SERVER in self._started:
+            self._started[SERVER].wait()
+        self.fault, command = fault, ["unifiednn", "app", "--port", str(self._port), *self._options]
+        settings = {"UNIFIEDNN_HOME": str(self.home.root), DEVICES_SETTING: "cpu:0,cpu:1", VARIABLE: fault}
+        self._start(SERVER, command, settings)
+
+    def keep_nodes(self) -> None:
+        """Start the nodes that do not run. Ray ends what is left of one whose raylet was killed."""
+        for address, options in self._nodes.items():
+            if address not in self._started or self._started[address].poll() is not None:
+                command = ["ray", "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats", *options]
+                self._start(address, [*command, "--object-store-memory=100000000"], {})
+
+    def answers(self) -> bool:
+        """Whether the server listens."""
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def ended(self) -> int | None:
+        """Exit code of the server; None while it lives."""
+        return self._started[SERVER].poll()
+
+    def targets(self) -> list[Seen]:
+        """Everybody that can be killed now. What the server has started is remembered, as it may outlive it."""
+        own, found = self._own(), []
+        above = {one: [one.process, *(_ask(one.process.parents) or [])] for one in own if one.own_kind == "worker"}
+        for one in own:
+            hybrids = tuple(each.line.split()[-1] for each, parents in above.items() if one.process in parents)
+            if one.process.pid == self._started[SERVER].pid:
+                self._children.update([one.process, *(_ask(partial(one.process.children, recursive=True)) or [])])
+                found.append(one._replace(kind=SERVER))
+            elif one.own_kind and (hybrids or one.own_kind != "actor"):
+                found.append(one._replace(kind=one.own_kind, hybrids=hybrids))
+        return found
+
+    def close(self) -> list[str]:
+        """End server and cluster; returns who is left a while later, which is then killed."""
+        self.targets()
+        for process in self._started.values():
+            process.terminate()
+        until_s = time.monotonic() + END_S
+        while (left := {*self._own(), *filter(None, map(_seen, self._children))}) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+        found = [f"process {one.process.pid} is left: {one.line[:120]}" for one in left if kill(one)]
+        for process in self._started.values():
+            process.wait()
+        return found
+
+    def _own(self) -> list[Seen]:
+        """Processes that have the folder in their command line or environment."""
+        mark, seen = str(self._folder), filter(None, map(_seen, psutil.process_iter()))
+        return [one for one in seen if mark in f"{one.line} {_ask(one.process.environ)}"]
+
+    def _start(self, name: str, command: list[str], settings: dict[str, str]) -> None:
+        """Start a program of this environment, in a session of its own."""
+        environment = {**os.environ, "TMPDIR": str(self._folder), **settings}
+        command = [str(_BIN / command[0]), *command[1:]]
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._started[name] = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+
+def kill(one: Seen) -> bool:
+    """Send SIGKILL; whether it still lived."""
+    with suppress(psutil.Error):
+        one.process.kill()
+        return True
+    return False
+
+
+def _seen(process: psutil.Process) -> Seen | None:
+    """A process that lives; not a kernel thread, nor the drill itself."""
+    line = " ".join(filter(None, _ask(process.cmdline) or []))
+    alive = process.is_running() and _ask(process.status) not in (None, psutil.STATUS_ZOMBIE)
+    return Seen(process, line) if alive and line and process.pid != os.getpid() else None
+
+
+def _ask(call: Callable[[], Answer]) -> Answer | None:
+    """Ask about a process; None if it is gone, or not ours."""
+    with suppress(psutil.Error):
+        return call()
+    return None
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
