@@ -12,16 +12,14 @@ import typer
 from tools.chaos import audit
 from tools.chaos.processes import Processes, Seen, kill
 from tools.chaos.workload import ENDED, People
+from unifiednn_core.base.failpoints import POINTS
 from unifiednn_core.service.facade import Service
 
 KINDS = {"worker": 3, "server": 2, "actor": 2, "node": 1, "driver": 2}
 """How often one of a kind is drawn."""
-FAULTS = {
-    **dict.fromkeys(("store.before_commit", "store.after_commit"), 30),
-    **dict.fromkeys(("checkpoint.before_rename", "checkpoint.after_rename"), 3),
-    **dict.fromkeys(("command.before_effect", "command.after_effect"), 2),
-}
-"""Where a process kills itself, and at which passing: so late that each worker makes progress before."""
+HITS = {"store": 30, "checkpoint": 3, "command": 2, "separation": 2, "placement": 2}
+FAULTS = [point for point in POINTS if point.partition(".")[0] in HITS and "acknowledgement" not in point]
+"""Where a process kills itself; from `HITS` passings on, so that each worker makes progress before."""
 FAULTY_SHARE, IMPATIENT_SHARE, RESUMED_SHARE = 0.4, 0.2, 0.5
 """Of servers that get a fault, of kills that do not wait for the recovery from the last, of rounds with a resume."""
 FEW_RUNS = 3
@@ -118,7 +116,8 @@ class _Drill:
         """Start the server, sometimes with a fault."""
         fault = ""
         if self._chance.random() < self._faulty_share:
-            point, hit = self._chance.choice(list(FAULTS.items()))
+            point = self._chance.choice(FAULTS)
+            hit = HITS[point.partition(".")[0]]
             fault = f"{point}=sigkill@{self._chance.randint(hit, 2 * hit)}"
             self.outcome.servers_with_faults[point] += 1
         self._processes.serve(fault)

@@ -8,7 +8,6 @@ import errno
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -49,7 +48,7 @@ POINTS = (
     "removal.after_mark",
     "removal.after_files",
 )
-ACTIONS = ("sigkill", "sigterm", "disk_full", "read_only", "locked")
+ACTIONS = ("sigkill", "disk_full", "read_only", "locked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,8 @@ class Fault:
 class _Armed:
     """The fault of this process, and how often its point was passed."""
 
-    def __init__(self, fault: Fault, witness: Callable[[Fault], object]):
-        self.fault, self.witness, self._passings = fault, witness, count(1)
+    def __init__(self, fault: Fault):
+        self.fault, self._passings = fault, count(1)
 
     def strikes(self) -> bool:
         return self.fault.hit <= next(self._passings) < self.fault.hit + self.fault.times  # next() is atomic
@@ -87,10 +86,10 @@ class _Armed:
 _armed: _Armed | None = None
 
 
-def arm(fault: Fault | None, witness: Callable[[Fault], object] = lambda fault: None) -> None:
-    """Arm a fault in this process, or disarm with None; `witness` is called right before it strikes."""
+def arm(fault: Fault | None) -> None:
+    """Arm a fault in this process, or disarm with None."""
     global _armed
-    _armed = None if fault is None else _Armed(fault, witness)
+    _armed = None if fault is None else _Armed(fault)
 
 
 def arm_from_environment() -> None:
@@ -104,12 +103,9 @@ def passing(point: str) -> None:
     armed = _armed
     if armed is None or armed.fault.point != point or not armed.strikes():
         return
-    armed.witness(armed.fault)
     match armed.fault.action:
         case "sigkill":
             os.kill(os.getpid(), signal.SIGKILL)
-        case "sigterm":
-            os.kill(os.getpid(), signal.SIGTERM)
         case "disk_full" | "read_only" as action:
             number = errno.ENOSPC if action == "disk_full" else errno.EROFS
             raise OSError(number, os.strerror(number))
