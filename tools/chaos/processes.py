@@ -104,8 +104,10 @@ class Processes:
     def close(self) -> list[str]:
         """End server and cluster; returns who is left a while later, which is then killed."""
         self.targets()
-        for process in self._started.values():
-            process.terminate()
+        for name in sorted(self._started, key=HEAD.__eq__):  # nodes take leave of their head
+            self._started[name].terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._started[name].wait(END_S)
         until_s = time.monotonic() + END_S
         while (left := {*self._own(), *filter(None, map(_seen, self._children))}) and time.monotonic() < until_s:
             time.sleep(POLL_S)
