@@ -47,6 +47,11 @@ class UnifiedNNError(Exception):
     """Base class of all errors that this project raises."""
 
 
+def cause_of(error: Exception) -> str:
+    """What an error says; with its type, unless it is one of this project."""
+    return str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
+
+
 class NoBatchedForm(UnifiedNNError, ValueError):
     """Networks cannot train fused; the message names the operator and says why."""
 

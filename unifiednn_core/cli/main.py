@@ -34,6 +34,7 @@ from unifiednn_core.cli import (
     webhooks,
 )
 from unifiednn_core.cli.shared import BAD_INPUT, DONE, AsJson, SpecPath, finish, opened
+from unifiednn_core.runtime.cluster import OPTION, ray_address
 from unifiednn_core.service.doctor import ALL_USERS
 from unifiednn_core.spec.run import PolicySpec, load_run
 
@@ -149,6 +150,9 @@ def serve(
     offer: Annotated[
         str | None, typer.Option("--devices", help="Devices of this machine, or none. By default all.")
     ] = None,
+    ray: Annotated[
+        str | None, typer.Option(OPTION, help="Offer the nodes of a Ray cluster, too: auto, local or HOST:PORT.")
+    ] = None,
     everybody: Annotated[
         bool, typer.Option(ALL_USERS, help="Without sign-in, answer every user of this machine.")
     ] = False,
@@ -159,9 +163,10 @@ def serve(
     os.environ["UNIFIEDNN_HOME"] = str(Home.default().root)  # a relative path starts here
     os.chdir(application())  # Streamlit reads its settings from the current folder
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # uvicorn shuts down, then raises it again
+    own = [ALL_USERS] if everybody else []
     with opened():  # a store that cannot be used is told here; then app.py opens it, however the server starts
-        pass
-    sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port), *(["--", ALL_USERS] if everybody else [])]
+        own += [] if ray is None else [OPTION, ray_address(ray)]
+    sys.argv = ["streamlit", "run", "app.py", "--server.port", str(port), "--", *own]
     runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
 
 

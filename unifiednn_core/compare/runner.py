@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.errors import Fenced
+from unifiednn_core.base.errors import Fenced, cause_of
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
@@ -31,9 +31,10 @@ from unifiednn_core.compare.scripts import Scripts
 from unifiednn_core.machine.cores import keep_to
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
-from unifiednn_core.runtime.confinement import forgo_privileges
+from unifiednn_core.runtime.confinement import die_with_parent, forgo_privileges
 from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.launchers import own_identity
+from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.spec.devices import torch_name
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import RunSpec
@@ -129,32 +130,42 @@ class BaselineRunner:
                 self._scripts.stop(command.submodel, discard=command.verb == Verb.DISCARD)
 
 
-def run_baseline(home: Home, run_id: str) -> int:
-    """Run a baseline in the main thread of its own process; returns the exit code."""
-    store, me = Store(home.database), own_identity()  # the server made the folders
+def run_baseline(home: Home, run_id: str, remote: RemoteStore | None = None) -> int:
+    """Run a baseline in the main thread of its own process; returns the exit code.
+
+    `remote` is the store of one on another machine than the server's.
+    """
+    store, me = Store(home.database) if remote is None else remote.store, own_identity()
     attempt = store.workers.register(run_id, me, None)
     if attempt is None:
         return FAILED  # it started too late, and the supervisor gave up on it
     store.raise_fence(Fence(run_id, attempt, (me.pid, me.started_at_s)))
     keep_to(store.devices.cpus_of(store.hybrids.get(run_id)[0].device))  # and so its scripts
     try:
-        return BaselineRunner(home, store, run_id, attempt).run()
+        return BaselineRunner(home, store, run_id, attempt, remote).run()
     except (OperationalError, OSError, Fenced):  # an unwritable store or disk is not the fault of the run
         traceback.print_exc()
         return FAILED
     except Exception as error:
         traceback.print_exc()
-        store.runs.fail_run(run_id, error)
+        store.runs.fail_run(run_id, cause_of(error))
         return FAILED
 
 
 def main() -> None:
-    """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`."""
+    """Run the baseline named on the command line: `python -m unifiednn_core.compare.runner HOME RUN_ID`.
+
+    With `--relayed` its store is elsewhere.
+    """
+    root, run_id, *relayed = sys.argv[1:]
+    if relayed:
+        die_with_parent()
     set_private_umask()
     forgo_privileges()
     failpoints.arm_from_environment()
     keep_log_visible()
-    code = run_baseline(Home(Path(sys.argv[1])), sys.argv[2])
+    home = Home(Path(root))
+    code = run_baseline(home, run_id, RemoteStore.of(home, run_id) if relayed else None)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # running scripts end with this process

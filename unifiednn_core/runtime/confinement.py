@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def failure_of(command: list[str], environment: Mapping[str, str]) -> str:
     return f"bubblewrap does not work here: {problem[:200]}." if done.returncode else ""
 
 
-_NO_NEW_PRIVILEGES, _DROP_CAPABILITY = 38, 24  # prctl(2)
+_NO_NEW_PRIVILEGES, _DROP_CAPABILITY, _PARENT_DEATH_SIGNAL = 38, 24, 1  # prctl(2)
 _CAPABILITIES_VERSION = 0x20080522  # capset(2)
 _OWNER_OF_NAMESPACE = 0xB701  # ioctl_ns(2)
 _HOLD = ["/bin/sh", "-c", "echo; read _"]
@@ -115,8 +116,10 @@ if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
 _TRIAL = threading.Lock()
 
 
-def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the worker of a run, confined where that works; `how` is for `Popen`.
+def start(
+    command: list[str], home: Home, run_id: str, *options: str, **how: Any
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the worker of a run, confined where that works; `options` are for bubblewrap, `how` is for `Popen`.
 
     Returns the process to wait for, and the id of the worker itself, which bubblewrap starts. Raises `OSError`.
     """
@@ -126,7 +129,7 @@ def start(command: list[str], home: Home, run_id: str, **how: Any) -> tuple[subp
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as answer:
         try:
-            words = confined(command, home, run_id, "--info-fd", str(writing))
+            words = confined(command, home, run_id, "--info-fd", str(writing), *options)
             process = subprocess.Popen(words, pass_fds=(writing,), **how)
         finally:
             os.close(writing)
@@ -271,6 +274,14 @@ def forgo_privileges() -> None:
     """Keep this process and all that it starts from ever gaining privileges, by setuid programs for instance."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """End this process with the one that started it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1:  # that has ended already
+        os._exit(1)
 
 
 def _device_files() -> list[str]:

@@ -16,5 +16,5 @@ class Courier(Protocol):
     def keep(self, key: str, names: Sequence[str]) -> None:
         """Wait until files of a sub-model, by their places in the folder of its run, are whole on the server.
 
-        Raises `OSError`.
+        Checkpoints are all that it has then; without names it has none. Raises `OSError`.
         """

@@ -25,6 +25,8 @@ from unifiednn_core.store.workers import WorkerIdentity
 # The runner of a baseline must not load torch: it would share pages with the processes that it measures.
 WORKERS = {HYBRID: "unifiednn_core.runtime.worker"}
 BASELINES = "unifiednn_core.compare.runner"
+RELAYED = "--relayed"
+"""The argument of a worker whose store is elsewhere."""
 _FORKED = "unifiednn_core.runtime.forked:work"
 _JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
@@ -59,8 +61,9 @@ class LocalLauncher:
     warm = True
     """Whether workers of a hybrid start warm; tests and benches switch it off."""
 
-    def __init__(self, home: Home):
-        self._home = home
+    def __init__(self, home: Home, *, relayed: bool = False):
+        """With `relayed`, workers reach the store through a relay, this process, and die with it."""
+        self._home, self._relayed = home, relayed
         self._workers: dict[str, subprocess.Popen[bytes] | _Fork] = {}
 
     def start(self, hybrid_id: str, threads: int, mode: str) -> int:
@@ -82,11 +85,13 @@ class LocalLauncher:
                     return fork.pid
                 except OSError as error:
                     _log.warning("The worker of %s starts cold: %s.", hybrid_id, error.strerror or error)
-            command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), hybrid_id]
+            relayed = [RELAYED] if self._relayed else []
+            command = [sys.executable, "-m", WORKERS.get(mode, BASELINES), str(self._home.root), hybrid_id, *relayed]
             self._workers[hybrid_id], pid = confinement.start(
                 command,
                 self._home,
                 hybrid_id,
+                *(["--die-with-parent"] if self._relayed else []),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

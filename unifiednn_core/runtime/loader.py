@@ -143,7 +143,8 @@ class SubModelLoader:
     def forget_checkpoints(self, key: str) -> None:
         """Delete the checkpoints of a sub-model that starts from the beginning. Raises `OSError`."""
         self.bench.checkpoints(key).clear()
-        if self.courier is not None:  # else they are found gone
+        if self.courier is not None:  # the server has none either
+            self.courier.keep(key, ())
             self.store.runs.forget_checkpoint(*address(self.bench.hybrid_id, key))
 
     def has_brought(self, member: Resident) -> bool | None:

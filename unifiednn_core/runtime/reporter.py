@@ -266,6 +266,8 @@ class Reporter:
     def _discard(self, submodel: str, end: partial[None]) -> None:
         """Delete the checkpoints of a sub-model, then report its end."""
         self._bench.checkpoints(submodel).clear()
+        if self._courier is not None:
+            self._courier.keep(submodel, ())
         self._store.runs.forget_checkpoint(*self._address(submodel))
         end()
 

@@ -35,6 +35,7 @@ from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerI
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
+NODE_SILENT_S = 180.0  # a worker on a node counts as dead without a heartbeat: Ray has ended it after a minute
 SILENT_S = 30.0  # without a heartbeat, a worker in another container of this machine counts as dead
 PAUSE_S = 15.0  # who did not look for so long was asleep or without the store, and so may workers have been
 NOTE_AGAIN_S = 5.0  # free memory changes all the time; what a run waits for is written down no more often than this
@@ -60,10 +61,12 @@ class Supervisor(Background):
         devices: Callable[[], Sequence[Device]] = devices_of_host,
         chores: Callable[[], None] | None = None,
         verifying: Callable[[], bool] = lambda: False,
+        cluster: Background | None = None,
     ):
         """`budget` reads the memory of a device now, `devices` finds those of this machine, `chores` are done beside.
 
-        `verifying` says whether certificates are being made here, which baselines wait for.
+        `verifying` says whether certificates are being made here, which baselines wait for. `cluster` keeps the driver
+        of a Ray cluster running.
         """
         self._verifying = verifying
         self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
@@ -73,8 +76,9 @@ class Supervisor(Background):
         """When the reason of a waiting run was last written."""
         self._first_seen_s: dict[tuple[str, float | None], float] = {}
         """Monotonic time at which each claim was first seen with its heartbeat of now."""
-        self._watch_of_devices = DeviceWatch(store)
-        self._webhooks = WebhookSender(store.webhooks, clock)
+        beside = (DeviceWatch(store), WebhookSender(store.webhooks, clock), cluster)
+        self._beside = [one for one in beside if one is not None]
+        """What starts and stops with it."""
         self._looked_at_s: float | None = None
         """When it last looked at the store without an error, by the monotonic clock."""
         self.trouble: Exception | None = None
@@ -85,14 +89,14 @@ class Supervisor(Background):
         """Start watching the store; idempotent."""
         if not self.alive:
             super().start()
-            self._watch_of_devices.start()
-            self._webhooks.start()
+            for one in self._beside:
+                one.start()
 
     def stop(self) -> None:
         """Stop watching. Workers continue."""
         super().stop()
-        self._watch_of_devices.stop()
-        self._webhooks.stop()
+        for one in self._beside:
+            one.stop()
         self._launcher.close()
 
     @property
@@ -105,11 +109,10 @@ class Supervisor(Background):
         if self.silent_s > PAUSE_S:
             self._first_seen_s.clear()
         held = self._store.workers.held()
-        here = [hybrid for hybrid in held if host_of(hybrid.device) == SERVER]
-        self._launcher.forget_ended([hybrid.id for hybrid in here])
-        claims = {_claim_of(hybrid) for hybrid in here}
+        self._launcher.forget_ended([hybrid.id for hybrid in held])
+        claims = {_claim_of(hybrid) for hybrid in held}
         self._first_seen_s = {claim: seen_s for claim, seen_s in self._first_seen_s.items() if claim in claims}
-        for hybrid in here:
+        for hybrid in held:
             death = self._death_of(hybrid)
             if death is not None:
                 self._lose(hybrid, death)
@@ -233,6 +236,9 @@ class Supervisor(Background):
 
     def _death_of(self, hybrid: HybridRow) -> "_Death | None":
         """How the worker of a hybrid died; None while it lives or may still register."""
+        if host_of(hybrid.device) != SERVER:  # its driver judges it, if there is one
+            cause = f"Nothing was heard of its worker on {host_of(hybrid.device)} for {NODE_SILENT_S:g} s."
+            return _Death(cause, counts=False) if self._unchanged_s(hybrid) > NODE_SILENT_S else None
         log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in the home folder."
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")

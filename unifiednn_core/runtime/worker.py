@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.clock import Clock
-from unifiednn_core.base.errors import Fenced
+from unifiednn_core.base.errors import Fenced, cause_of
 from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import is_disk_full, log_error
@@ -43,12 +43,13 @@ from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Workbench
-from unifiednn_core.runtime.confinement import forgo_privileges
+from unifiednn_core.runtime.confinement import die_with_parent, forgo_privileges
 from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.loader import SubModelLoader
 from unifiednn_core.runtime.main_thread import MainThreadTrainer, SigtermListener, Watchdog
+from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.registry import policy_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
@@ -503,9 +504,12 @@ def order_of(command: CommandRow, name: str) -> AnyOrder:
             return Order(Event(command.verb), name or None, command.id)
 
 
-def train(home: Home, hybrid_id: str) -> int:
-    """Train a hybrid in the main thread of this process, its worker. Return the exit code."""
-    store, me = Store(home.database), launchers.own_identity()  # the server made the folders
+def train(home: Home, hybrid_id: str, remote: RemoteStore | None = None) -> int:
+    """Train a hybrid in the main thread of this process, its worker. Return the exit code.
+
+    `remote` is the store of a worker on another machine than the server's.
+    """
+    store, me = Store(home.database) if remote is None else remote.store, launchers.own_identity()
     attempt = store.workers.register(hybrid_id, me, launched_at_s(store.clock))
     if attempt is None:
         return FAILED  # it started so late that the hybrid was given up
@@ -514,7 +518,7 @@ def train(home: Home, hybrid_id: str) -> int:
         store.hybrids.record_environment(hybrid_id, {"start": "warm" if is_forked() else "cold"})
     hybrid, _ = store.hybrids.get(hybrid_id)
     keep_to([core for name in (hybrid.device, *hybrid.also) for core in store.devices.cpus_of(name)])  # before threads
-    work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener())
+    work = partial(Worker.assemble, home, store, hybrid_id, SigtermListener(), remote)
     return _guarded(store, hybrid_id, hybrid.shared, lambda: work().run())
 
 
@@ -527,7 +531,13 @@ def launched_at_s(clock: Clock) -> float:
 
 
 def main() -> None:
-    """Train the hybrid named on the command line: `python -m unifiednn_core.runtime.worker HOME HYBRID_ID`."""
+    """Train the hybrid named on the command line: `python -m unifiednn_core.runtime.worker HOME HYBRID_ID`.
+
+    With `--relayed` its store is elsewhere.
+    """
+    home, hybrid_id, *relayed = sys.argv[1:]
+    if relayed:
+        die_with_parent()
     set_private_umask()
     forgo_privileges()
     faulthandler.enable()  # a crash leaves the line of Python in the log
@@ -536,7 +546,8 @@ def main() -> None:
     threading.excepthook = _end_with
     allocator.forget_preloading()
     late_dynamo.install()
-    _leave(train(Home(Path(sys.argv[1])), sys.argv[2]))
+    place = Home(Path(home))
+    _leave(train(place, hybrid_id, remote=RemoteStore.of(place, hybrid_id) if relayed else None))
 
 
 def _joining(command: CommandRow) -> str | None:
@@ -560,7 +571,7 @@ def _guarded(store: Store, hybrid_id: str, shared: bool, work: Callable[[], int]
     except Exception as error:
         traceback.print_exc()
         if not shared and not isinstance(error, DatabaseError | OSError):  # those are no fault of the run
-            store.runs.fail_run(hybrid_id, error)
+            store.runs.fail_run(hybrid_id, cause_of(error))
         return FAILED
 
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home, cpu_devices
-from unifiednn_core.machine.devices import Device
+from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.certifier import Certifier
+from unifiednn_core.runtime.cluster import LOCAL, Cluster
 from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -86,14 +87,25 @@ class Service:
         self.retention = RetentionService(guard, home, store, clock, room)
 
     @classmethod
-    def open(cls, home: Home | None = None) -> "Service":
-        """Open a home, by default the one of the environment, for the local operator."""
+    def open(cls, home: Home | None = None, ray: str | None = None) -> "Service":
+        """Open a home, by default the one of the environment, for the local operator.
+
+        `ray` is the address of a cluster whose nodes are offered, too.
+        """
         home = (home or Home.default()).create()
         store = Store.open(home)
         clock = store.clock
         chores = Housekeeper(home, store, clock)
         certifier = Certifier(home, store, clock)
-        supervisor = Supervisor(store, LocalLauncher(home), clock, chores=chores, verifying=lambda: certifier.busy)
+        supervisor = Supervisor(
+            store,
+            LocalLauncher(home),
+            clock,
+            devices=tuple if ray == LOCAL else devices_of_host,
+            chores=chores,
+            verifying=lambda: certifier.busy,
+            cluster=None if ray is None else Cluster(home, store, clock, ray),
+        )
         return cls(home, store, supervisor, clock, certifier=certifier)
 
     def _devices_elsewhere(self) -> Sequence[Device]:

@@ -14,6 +14,7 @@ CUDA: Literal["cuda"] = "cuda"
 AUTO = "auto"
 SERVER = "server"
 """Name of the host that the server runs on."""
+HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 DeviceState = Literal["ready", "draining", "away"]
 
 

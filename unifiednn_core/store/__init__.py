@@ -4,6 +4,7 @@ from pathlib import Path
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
+from unifiednn_core.store.calls import Calls
 from unifiednn_core.store.commands import Commands
 from unifiednn_core.store.database import Database, Fence
 from unifiednn_core.store.devices import Devices, DeviceSamples
@@ -45,6 +46,7 @@ class Store:
         self.nodes = Nodes(self._database)
         self.requests = Requests(self._database)
         self.monitoring = Monitoring(self._database)
+        self.calls = Calls(self._database)
         self.webhooks = Webhooks(self._database)
         self.seen = Seen(self._database)
         self.device_samples = DeviceSamples(self._database)

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +46,8 @@ BUSY_TIMEOUT_S = 30
 WAL_RETRY_S = 0.02
 
 Kind = TypeVar("Kind")
+_joined: ContextVar[Session | None] = ContextVar("joined", default=None)
+"""The transaction that reads and writes of this thread are a part of."""
 
 
 class Database:
@@ -68,8 +71,22 @@ class Database:
             raise
 
     @contextmanager
+    def joined(self, fence: Fence) -> Iterator[Session]:
+        """A write transaction that all reads and writes of this thread join until it ends. Raises as `write`."""
+        with self.write() as session:
+            fence.require(session)
+            token = _joined.set(session)
+            try:
+                yield session
+            finally:
+                _joined.reset(token)
+
+    @contextmanager
     def read(self) -> Iterator[Session]:
         """A read-only transaction: a consistent snapshot. Raises `OperationalError` for what passes by itself."""
+        if (outer := _joined.get()) is not None:
+            yield outer
+            return
         try:
             with Session(self._engine) as session:
                 yield session
@@ -84,6 +101,10 @@ class Database:
         Commits at the end, rolls back after an error. Raises `OperationalError` for what passes by itself: nothing was
         written then.
         """
+        if (outer := _joined.get()) is not None:
+            yield outer
+            outer.flush()
+            return
         try:
             with Session(self._writing, expire_on_commit=False) as session, session.begin():
                 if self.fence is not None:

@@ -1,7 +1,7 @@
 """Nodes: machines that offer devices beside the server's own, as the driver last saw them."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import JSON, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
@@ -9,11 +9,13 @@ from sqlalchemy.orm import Mapped, mapped_column
 from unifiednn_core.store.database import Repository
 from unifiednn_core.store.schema import Base
 
+CLUSTER: Final = "ray"
+"""Name of the row that stands for the cluster itself."""
 NodeState = Literal["ready", "refused", "away"]
 
 
 class NodeRow(Base):
-    """A node."""
+    """A node, or the cluster."""
 
     __tablename__ = "nodes"
     name: Mapped[str] = mapped_column(primary_key=True)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKeyConstraint, Row, Select, String, column, func, select, tuple_, values
 from sqlalchemy.orm import Mapped, Session, aliased, mapped_column
 
-from unifiednn_core.base.errors import IllegalTransition, NotFound, UnifiedNNError
+from unifiednn_core.base.errors import IllegalTransition, NotFound
 from unifiednn_core.spec.lifecycle import ENDED, TRANSITIONS, Event, State, next_state
 from unifiednn_core.spec.run import HybridSettings
 from unifiednn_core.store.database import Repository
@@ -168,9 +168,8 @@ class Runs(Repository):
         with self._database.write() as session:
             submodel_of(session, run_id, submodel).assign({"cause": cause, "remedy": remedy})
 
-    def fail_run(self, run_id: str, error: Exception) -> None:
+    def fail_run(self, run_id: str, cause: str) -> None:
         """Fail a run that cannot train at all, and its sub-models that have not ended."""
-        cause = str(error) if isinstance(error, UnifiedNNError) else f"{type(error).__name__}: {error}"
         remedy = f"The log runs/{run_id}/worker.log in the home folder has the whole trace. Correct it, then retry."
         with self._database.write() as session:
             for row in list(session.scalars(submodels_of(run_id))):

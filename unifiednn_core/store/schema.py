@@ -14,7 +14,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """Version of the tables; a database of another one is refused."""
 HYBRID: Final = "hybrid"
 
