@@ -25,6 +25,7 @@ FAULTY_SHARE, IMPATIENT_SHARE, RESUMED_SHARE = 0.4, 0.2, 0.5
 FEW_RUNS = 3
 LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 20.0, 0.05
 END_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 30.0, 300.0
+RELAY_PATIENCE_S = 60.0
 _NEXT = "SELECT min(at_s) FROM attempts WHERE hybrid_id = ? AND at_s > ?"
 _OPEN_IN = f"SELECT 1 FROM submodels WHERE hybrid_id = ? AND state NOT IN {ENDED} LIMIT 1"
 
@@ -81,6 +82,7 @@ class _Drill:
                 kill(target)
             self._serve()
         self._await_end()
+        self._await_relays()
         self._audit({(part.network, part.epochs): part.state_sha256 or "" for part in parts})
 
     def _await_end(self) -> None:
@@ -89,6 +91,13 @@ class _Drill:
             self._keep()
             self._people.resume()
             time.sleep(POLL_S)
+
+    def _await_relays(self) -> None:
+        """Give actors a while to end after their runs."""
+        until_s = time.monotonic() + RELAY_PATIENCE_S
+        while (left := self._processes.relays()) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+        self.outcome.findings += [f"actor {one.process.pid} outlives its run" for one in left]
 
     def _round(self) -> None:
         """Let people work, and kill somebody."""

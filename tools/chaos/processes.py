@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import NamedTuple, TypeVar
 
 import psutil
@@ -17,6 +18,7 @@ from unifiednn_core.base.failpoints import VARIABLE
 from unifiednn_core.base.paths import DEVICES_SETTING, Home
 
 WORKER, DRIVER = "unifiednn_core.runtime.worker", "unifiednn_core.runtime.driver"
+RELAY, RELAYED = "ray::Relay", "--relayed"
 HEAD, NODES = "127.0.0.4", ("127.0.0.2", "127.0.0.3")
 """Addresses of the cluster. Ray replaces 127.0.0.1 by an address of the machine that others can reach."""
 SERVER, END_S, POLL_S = "server", 15.0, 0.1
@@ -40,8 +42,13 @@ class Seen(NamedTuple):
             return "node" * any(f"--node_ip_address={one} " in self.line for one in NODES)
         if program.endswith("bwrap"):
             return ""
-        known = {"ray::": "actor", WORKER: "worker", DRIVER: "driver"}
+        known = {RELAY: "actor", WORKER: "worker", DRIVER: "driver"}
         return next((kind for word, kind in known.items() if word in self.line), "")
+
+    @property
+    def hybrid_id(self) -> str:
+        """Of a worker: its last argument that is not an option."""
+        return self.line.removesuffix(f" {RELAYED}").split()[-1]
 
 
 class Processes:
@@ -53,11 +60,12 @@ class Processes:
     def __init__(self, folder: Path, *, ray: bool):
         self.home, self._folder = Home(folder / "home"), folder
         self._port, port = _free_port(), _free_port()
-        self._options = ["--ray", f"{HEAD}:{port}"] if ray else []
-        self._nodes = (
-            {HEAD: ["--head", f"--port={port}", f"--temp-dir={folder / 'ray'}", "--num-cpus=0"]} if ray else {}
-        )
-        self._nodes |= {one: [f"--address={HEAD}:{port}", "--num-cpus=2"] for one in NODES} if ray else {}
+        self._options, self._devices = (["--ray", f"{HEAD}:{port}"], "none") if ray else ([], "cpu:0,cpu:1")
+        head = ["--head", f"--port={port}", f"--temp-dir={folder / 'ray'}", "--num-cpus=0", "--include-dashboard=false"]
+        node = [f"--address={HEAD}:{port}", "--num-cpus=1", "--num-gpus=0"]
+        self._nodes = {HEAD: head} | dict.fromkeys(NODES, node) if ray else {}
+        (folder / "token").write_text(token_hex())
+        self._cluster = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._children: set[psutil.Process] = set()
         """All that the servers started, as far as it was seen."""
@@ -69,15 +77,17 @@ class Processes:
         if SERVER in self._started:
             self._started[SERVER].wait()
         self.fault, command = fault, ["unifiednn", "app", "--port", str(self._port), *self._options]
-        settings = {"UNIFIEDNN_HOME": str(self.home.root), DEVICES_SETTING: "cpu:0,cpu:1", VARIABLE: fault}
+        settings = {"UNIFIEDNN_HOME": str(self.home.root), DEVICES_SETTING: self._devices, VARIABLE: fault}
         self._start(SERVER, command, settings)
 
     def keep_nodes(self) -> None:
-        """Start the nodes that do not run. Ray ends what is left of one whose raylet was killed."""
-        for address, options in self._nodes.items():
+        """Start the nodes that do not run, on one core each. Ray ends what is left of one whose raylet was killed."""
+        cores = sorted(os.sched_getaffinity(0))
+        for at, (address, options) in enumerate(self._nodes.items()):
             if address not in self._started or self._started[address].poll() is not None:
                 command = ["ray", "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats", *options]
-                self._start(address, [*command, "--object-store-memory=100000000"], {})
+                command += [f"--node-name=node{at}", "--object-store-memory=100000000"]
+                self._start(address, command, {"UNIFIEDNN_HOME": str(self._folder / address)}, cores[at % len(cores)])
 
     def answers(self) -> bool:
         """Whether the server listens."""
@@ -93,13 +103,17 @@ class Processes:
         own, found = self._own(), []
         above = {one: [one.process, *(_ask(one.process.parents) or [])] for one in own if one.own_kind == "worker"}
         for one in own:
-            hybrids = tuple(each.line.split()[-1] for each, parents in above.items() if one.process in parents)
+            hybrids = tuple(each.hybrid_id for each, parents in above.items() if one.process in parents)
             if one.process.pid == self._started[SERVER].pid:
                 self._children.update([one.process, *(_ask(partial(one.process.children, recursive=True)) or [])])
                 found.append(one._replace(kind=SERVER))
             elif one.own_kind and (hybrids or one.own_kind != "actor"):
                 found.append(one._replace(kind=one.own_kind, hybrids=hybrids))
         return found
+
+    def relays(self) -> list[Seen]:
+        """The actors that live, with a worker or without."""
+        return [one for one in self._own() if one.own_kind == "actor"]
 
     def close(self) -> list[str]:
         """End server and cluster; returns who is left a while later, which is then killed."""
@@ -121,14 +135,16 @@ class Processes:
         mark, seen = str(self._folder), filter(None, map(_seen, psutil.process_iter()))
         return [one for one in seen if mark in f"{one.line} {_ask(one.process.environ)}"]
 
-    def _start(self, name: str, command: list[str], settings: dict[str, str]) -> None:
+    def _start(self, name: str, command: list[str], settings: dict[str, str], core: int | None = None) -> None:
         """Start a program of this environment, in a session of its own."""
-        environment = {**os.environ, "TMPDIR": str(self._folder), **settings}
+        environment = {**os.environ, "TMPDIR": str(self._folder), **self._cluster, **settings}
         command = [str(_BIN / command[0]), *command[1:]]
         with (self._folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
+        if core is not None:
+            os.sched_setaffinity(self._started[name].pid, [core])
 
 
 def kill(one: Seen) -> bool:
