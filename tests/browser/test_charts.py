@@ -10,7 +10,7 @@ from sqlalchemy import insert
 
 from tests.browser.conftest import Server, seeded
 from tests.ui import fake_arms, fake_views
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.store import Store
@@ -134,7 +134,7 @@ def test_chips_axes_zoom_cursor_and_values_of_a_live_run(server: Server, page: P
 
 def train(home: Home, steps: int) -> None:
     """More steps of the first sub-model."""
-    store = Store.open(home, RealClock())
+    store = Store.open(home, Clock())
     columns = {"run_id": "r-charts", "submodel": NAMES[0], "attempt": 1, "steps": 1, "loss": 0.5, "accuracy": 0.5}
     per_epoch = fake_views.STEPS_PER_EPOCH
     done = 4 * per_epoch

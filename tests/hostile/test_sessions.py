@@ -9,7 +9,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.hostile.signed import COOKIE, SECRET, SignedHouse, signed_house
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, OPERATOR, SHARED, VIEWER, World, world
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 
 HER_FILES = tuple(f"/files/{path}" for path in (f"models/{HERS}/alpha", f"runs/{HERS}.json", f"metrics/{HERS}.csv"))
@@ -19,7 +19,7 @@ DOOR = b"Sign in to see and control yours."
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = world(Home(tmp_path_factory.mktemp("sessions") / "home").create(), RealClock())  # type: ignore[arg-type]
+    made = world(Home(tmp_path_factory.mktemp("sessions") / "home").create(), Clock())  # type: ignore[arg-type]
     made.of(ADMIN).people.give_role(OPERATOR.id, "operator")
     yield made
     made.service.close()

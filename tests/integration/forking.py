@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import forks
 from unifiednn_core.preflight import client
@@ -78,7 +78,7 @@ def handle() -> int:
 
 
 def open_service(home: Home, environment: Mapping[str, str]) -> Service:
-    clock = RealClock()
+    clock = Clock()
     store = Store.open(home, clock)
     supervisor = Supervisor(store, ForkingLauncher(home, environment), clock)
     return Service(home, store, supervisor, clock, certifier=CertifierOnDemand(home, store, clock))

@@ -16,7 +16,7 @@ from tests.integration.forking import ForkingLauncher
 from tests.integration.mishaps import HOLD, go_file, held_file
 from tests.unit.formats import kit
 from tests.waiting import wait_until
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.machine.devices import Device, devices_of_host
@@ -108,7 +108,7 @@ class Pool:
     """By default one whose workers our template forks."""
 
     def __post_init__(self) -> None:
-        clock = RealClock()
+        clock = Clock()
         store = Store.open(self.home, clock)
         launcher = self.launcher or partial(ForkingLauncher, environment=self.environment)
         self.supervisor = Supervisor(store, launcher(self.home), clock, devices=lambda: self.devices())

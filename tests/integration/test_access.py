@@ -30,7 +30,7 @@ from tests.unit.service.kit import (
     sha,
     world,
 )
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import main as cli
 from unifiednn_core.service.gate import Settings
@@ -87,7 +87,7 @@ class Web:
 
 @pytest.fixture
 def web(home: Home) -> Iterator[Web]:
-    made = world(home, RealClock(), Settings(login=True))  # type: ignore[arg-type]  # its time is that of tokens
+    made = world(home, Clock(), Settings(login=True))  # type: ignore[arg-type]  # its time is that of tokens
     app = Starlette(
         routes=routes(lambda asked: made.gate.admit(asked.headers, asked.cookies), lambda: made.service),
         middleware=middleware(lambda: False),
@@ -173,7 +173,7 @@ def test_a_foreign_upload_is_answered_as_one_that_there_is_not(web: Web) -> None
 
 
 def test_a_token_that_counts_no_longer_opens_nothing(web: Web) -> None:
-    past = SimulatedClock(RealClock().utc_s() - 2 * 86_400)
+    past = SimulatedClock(Clock().utc_s() - 2 * 86_400)
     expired = Tokens(web.world.store.people, past).create(ALICE.id, ALICE.role, 1, "test")  # type: ignore[arg-type]
     revoked, of_nobody = web.token(ALICE), web.token(BOB)
     web.world.of(ADMIN).people.revoke_token(revoked.split("_")[1])

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.integration.cli_kit import unifiednn, unifiednn_process
 from tests.integration.conftest import write_spec
 from tests.many_runs import Size, fill, run_id
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli import terminal
 from unifiednn_core.preflight import client
@@ -177,8 +177,8 @@ def test_an_unknown_run_is_named(home: Home) -> None:
 
 def test_runs_lists_the_newest_unless_all_are_asked_for(home: Home) -> None:
     count = NEWEST_ROWS + 3
-    with closing(Store.open(home.create(), RealClock())) as store:
-        fill(store, Size(ended=count), RealClock().utc_s())
+    with closing(Store.open(home.create(), Clock())) as store:
+        fill(store, Size(ended=count), Clock().utc_s())
     newest = [run_id(number) for number in reversed(range(count))]
     for flags, wanted in (((), newest[:NEWEST_ROWS]), (("--all",), newest)):
         assert [run["run_id"] for run in json.loads(unifiednn(home, "runs", "--json", *flags).stdout)] == wanted

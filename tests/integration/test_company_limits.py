@@ -10,7 +10,7 @@ import pytest
 from tests.integration.kit import ROOM, Session, submodel_spec
 from tests.integration.test_lanes import overlaps, turns
 from tests.integration.three import at_step
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine.events import Report, Stepped
 from unifiednn_core.engine.job import Turn
@@ -108,7 +108,7 @@ def test_after_one_has_delayed_a_higher_priority_the_others_like_it_are_not_trie
     assert not engine._rates.rests(frozenset({"low", "lower"}), 1.0)
 
 
-class Ticking(RealClock):
+class Ticking(Clock):
     now_s = 0.0
 
     def monotonic_s(self) -> float:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.clock import SimulatedClock
 from tests.integration.web_server import WebServer
 from tests.unit.service.kit import ADMIN, ALICE, HERS, OPERATOR, VIEWER, world
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.roles import Actor
 from unifiednn_core.store import Store
@@ -29,7 +29,7 @@ def tokens() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) -> Iterator[WebServer]:
     """A server where people sign in, over a home with three runs and one device."""
-    home, clock = Home(tmp_path_factory.mktemp("metrics") / "home").create(), RealClock()
+    home, clock = Home(tmp_path_factory.mktemp("metrics") / "home").create(), Clock()
     made = world(home, clock)  # type: ignore[arg-type]
     tokens |= {actor.id: made.of(ADMIN).people.create_token(actor.id, actor.role, 1) for actor in PEOPLE}
     made.of(ADMIN).devices.devices()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.integration.web_server import WebServer
 from tests.unit.service.kit import ADMIN, ALICE, BOB, HERS, HIS, NOWHERE, OPERATOR, SHARED, VIEWER, sha, world
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.cli.main import app
@@ -44,7 +44,7 @@ SAME = (
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     """A server where people sign in, over a home with Alice's, Bob's and a common run."""
     home = Home(tmp_path_factory.mktemp("rest") / "home").create()
-    made = world(home, RealClock())  # type: ignore[arg-type]
+    made = world(home, Clock())  # type: ignore[arg-type]
     server = WebServer(home, login=True)
     server.tokens = {actor.id: made.of(ADMIN).people.create_token(actor.id, actor.role, 1) for actor in PEOPLE}  # type: ignore[attr-defined]
     made.of(ADMIN).people.give_team(ALICE.id, "one")
@@ -254,7 +254,7 @@ def test_a_person_is_given_and_loses_a_role(web: WebServer) -> None:
 
 
 def test_a_request_with_a_key_is_carried_out_once(tmp_path: Path) -> None:
-    made = world(Home(tmp_path / "home").create(), RealClock())  # type: ignore[arg-type]
+    made = world(Home(tmp_path / "home").create(), Clock())  # type: ignore[arg-type]
     done: list[str] = []
 
     def submit(service: Service, given: OfSubModel) -> dict[str, object]:

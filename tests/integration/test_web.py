@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from tests.integration.web_server import WebServer, pieces
 from tests.unit.rows import part_of, row_of
 from tests.waiting import wait_until
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.uploads import BLOCK_BYTES
 from unifiednn_core.store import Store
@@ -205,7 +205,7 @@ def test_every_answer_has_the_headers_and_only_known_hosts_get_one(web):
 def trained(server) -> Path:
     """File of the trained model `net` of run `r-1`."""
     home = server.home
-    store = Store.open(home, RealClock())
+    store = Store.open(home, Clock())
     part = part_of(run_id="r-1", name="net", state="completed", artifact="net.zip")
     store.runs.add((row_of("r-1", state="completed"), [part]))
     store.close()

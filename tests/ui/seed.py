@@ -18,7 +18,7 @@ from sqlalchemy import delete, insert, inspect, select, update
 
 from tests.ui.fake_arms import FINGERPRINT
 from tests.ui.fake_views import STEPS_PER_EPOCH, demo_spec, ended, failed, interrupted, library, mid_flight, queued
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Finding, IntakeFailed
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import MIB
@@ -97,7 +97,7 @@ class Seeded:
         self.compared: Comparison | None = None
         """What runs of its fingerprint compare as, in place of their figures."""
         self.supervisor_alive = True
-        clock = self.clock = RealClock()
+        clock = self.clock = Clock()
         if _SEEDED:
             home.create().database.write_bytes(_SEEDED[0])
         self.store, self.home = Store.open(home, clock), home

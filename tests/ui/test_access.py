@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from pages._ui import signed_in
 from tests.ui.reading import press
 from tests.unit.service.kit import ADMIN, ALICE, LOCAL_OPERATOR, OPERATOR, SHARED, VIEWER, World, world
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Settings
@@ -69,7 +69,7 @@ def test_where_people_sign_in_nobody_sees_anything_before(service, monkeypatch) 
 
 def signed_in_as(monkeypatch: pytest.MonkeyPatch, home: Home, actor: Actor) -> World:
     """A home where people sign in, and one who did."""
-    here = world(home, RealClock(), Settings(login=True))
+    here = world(home, Clock(), Settings(login=True))
     here.service.start_supervisor = lambda: None  # what it is to start is nowhere
     here.of(LOCAL_OPERATOR).people.give_role(actor.id, actor.role)
     claims = {"is_logged_in": True, "iat": time.time(), "email": actor.id}

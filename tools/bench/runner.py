@@ -11,7 +11,7 @@ from tools.bench.launcher import BenchLauncher
 from tools.bench.prepare import Prepared, prepare
 from tools.bench.scenarios import Scenario
 from tools.machine import ToolFailed
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import IllegalTransition
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -106,7 +106,7 @@ class _Workplace:
 
 @contextmanager
 def _workplace(home: Home) -> Iterator[_Workplace]:
-    clock, launcher = RealClock(), BenchLauncher(home.create())
+    clock, launcher = Clock(), BenchLauncher(home.create())
     store = Store.open(home, clock)
     service = Service(home, store, Supervisor(store, launcher, clock), clock)
     try:

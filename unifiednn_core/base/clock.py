@@ -1,35 +1,14 @@
-"""Clocks that tests can replace."""
+"""The clock, which tests replace."""
 
 import os
 import threading
 import time
-from typing import Protocol
 
 _OWN = threading.local()
 
 
-class Clock(Protocol):
-    """`utc_s` is for moments, `monotonic_s` for durations."""
-
-    def utc_s(self) -> float:
-        """Seconds since 1970-01-01 UTC."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """Seconds since an arbitrary moment; never decreases."""
-        ...
-
-    def thread_s(self) -> float:
-        """CPU seconds of the calling thread."""
-        ...
-
-    def waited_s(self) -> float:
-        """Seconds for which the calling thread could have computed, but other threads had all cores."""
-        ...
-
-
-class RealClock:
-    """The machine's clock."""
+class Clock:
+    """The machine's clock: `utc_s` is for moments, `monotonic_s` for durations."""
 
     def utc_s(self) -> float:
         """Seconds since 1970-01-01 UTC."""

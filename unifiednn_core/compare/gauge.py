@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS, GpuReading, GpuSampler, GpuUse
 from unifiednn_core.machine.host import PROCESS_PSS, HostSampler, MemorySample, SamplingBudget, pages_of
 from unifiednn_core.store.telemetry import TelemetryRows
@@ -14,7 +14,7 @@ class ScriptGauge:
 
     def __init__(self, gpu: GpuSampler | None, clock: Clock | None = None):
         self._gpu = gpu
-        self._host = HostSampler(SamplingBudget(clock or RealClock()))
+        self._host = HostSampler(SamplingBudget(clock or Clock()))
         self._source = PROCESS_PSS
         self._before = GpuReading() if gpu is None else gpu.read(())
         self._use = GpuUse(self._before)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.checkpoint import name_of_key
@@ -103,7 +103,7 @@ class Engine:
         self._policy, self._shares = policy, Shares()
         self._device = device
         self._report = report
-        self._clock = clock or RealClock()
+        self._clock = clock or Clock()
         self._free_on_end = free_on_end
         self._started_s = self._clock.monotonic_s() - elapsed_s
         self._rates = Rates(cpu_tells=device.type == "cpu", own_cores=lanes * threads <= cores())

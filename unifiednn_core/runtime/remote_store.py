@@ -15,7 +15,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, cast
 
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
 from unifiednn_core.runtime.calls import BRING, KEEP, NOW, REGISTER, REQUIRE_FENCE, WRITES, Call, opened
 from unifiednn_core.store import Store
@@ -64,7 +64,7 @@ def _exactly(channel: socket.socket, length: int) -> bytes:
     return bytes(parts)
 
 
-class _ServersClock(RealClock):
+class _ServersClock(Clock):
     """The clock of the server, as of the first call: moments in the store are by one clock."""
 
     def __init__(self) -> None:

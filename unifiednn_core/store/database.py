@@ -18,7 +18,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import Clock, RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import Fenced, WrongSchema
 from unifiednn_core.store.schema import SCHEMA_VERSION, Base, HybridRow, SchemaRow
 
@@ -55,7 +55,7 @@ class Database:
 
     def __init__(self, file: Path, clock: Clock | None = None):
         """Open a database; make the tables of a new one. Raises `WrongSchema`."""
-        self.clock: Clock = clock or RealClock()
+        self.clock: Clock = clock or Clock()
         self.fence: Fence | None = None
         """What has to hold for each write of this process; only a worker has one."""
         self._engine = create_engine(URL.create("sqlite", database=str(file)))

@@ -14,7 +14,7 @@ from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import take_up
 from tests.waiting import wait_until
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.clock import RealClock
+from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput, NotFound
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
@@ -64,10 +64,10 @@ def worker(store: Store, home: Home) -> Worker:
     bench = Workbench(home, "r", cpu)
     hybrid, _ = store.hybrids.get("r")
     engine = Engine(bench.hybrid, policy_named("fcfs", {}), device=cpu)
-    reporter = Reporter(store, hybrid, bench, RealClock())
+    reporter = Reporter(store, hybrid, bench, Clock())
     gauge: Any = Gauge()
     sigterm: Any = Sigterm()
-    reads, mark = SubModelLoader(store, bench, reporter, RealClock(), shared=False), WorkMark(home.at_work("r"))
+    reads, mark = SubModelLoader(store, bench, reporter, Clock(), shared=False), WorkMark(home.at_work("r"))
     return Worker(reads, engine, gauge, mark, sigterm, threads=1, step_limit_s=60.0)
 
 
