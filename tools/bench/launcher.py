@@ -1,10 +1,8 @@
 """Starts the workers of a bench cold or warm, as asked, and nothing beside a template that does not count it."""
 
 import time
-from collections.abc import Collection
 
 from tools.machine import ToolFailed
-from unifiednn_core.base.paths import Home
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.store.schema import HYBRID
@@ -12,13 +10,11 @@ from unifiednn_core.store.schema import HYBRID
 _PATIENCE_S, _POLL_S = 120.0, 0.02
 
 
-class BenchLauncher:
+class BenchLauncher(LocalLauncher):
     """The product's launcher. Before each start, the template has loaded everything, or is gone."""
 
-    def __init__(self, home: Home):
-        self._inner = LocalLauncher(home)
-        self.warm = False
-        """Whether the next hybrid is forked from the template."""
+    warm = False
+    """Whether the next hybrid is forked from the template."""
 
     def start(self, run_id: str, threads: int, mode: str) -> int:
         """Start a worker; returns its process id. Raises `ToolFailed` if the template does not come up."""
@@ -31,20 +27,4 @@ class BenchLauncher:
                 time.sleep(_POLL_S)
         else:
             template.stop()
-        return self._inner.start(run_id, threads, mode)
-
-    def exit_code(self, run_id: str) -> int | None:
-        """As that of `LocalLauncher`."""
-        return self._inner.exit_code(run_id)
-
-    def forget_ended(self, held: Collection[str]) -> None:
-        """As that of `LocalLauncher`."""
-        self._inner.forget_ended(held)
-
-    def last_mark(self, run_id: str) -> str | None:
-        """As that of `LocalLauncher`."""
-        return self._inner.last_mark(run_id)
-
-    def close(self) -> None:
-        """As that of `LocalLauncher`."""
-        self._inner.close()
+        return super().start(run_id, threads, mode)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import psutil
 
@@ -35,20 +35,6 @@ _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
 _log = logging.getLogger(__name__)
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux: that of the machine, outside of containers
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
-
-
-class Launcher(Protocol):
-    """What a supervisor needs to start workers; `LocalLauncher` says what each method does."""
-
-    def start(self, hybrid_id: str, threads: int, mode: str) -> int | None: ...  # noqa: D102
-
-    def exit_code(self, hybrid_id: str) -> int | None: ...  # noqa: D102
-
-    def last_mark(self, hybrid_id: str) -> str | None: ...  # noqa: D102
-
-    def forget_ended(self, held: Collection[str]) -> None: ...  # noqa: D102
-
-    def close(self) -> None: ...  # noqa: D102
 
 
 class LocalLauncher:

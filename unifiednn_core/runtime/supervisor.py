@@ -21,7 +21,7 @@ from unifiednn_core.machine.budget import Budget, budget_of
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.background import Background
 from unifiednn_core.runtime.device_watch import DeviceWatch
-from unifiednn_core.runtime.launchers import Launcher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
+from unifiednn_core.runtime.launchers import LocalLauncher, boot_id, identity_of, is_alive, is_elsewhere, own_identity
 from unifiednn_core.runtime.placing import Fleet, Hybrids, Parts, fleet_of
 from unifiednn_core.runtime.webhooks import WebhookSender
 from unifiednn_core.scheduling.line import Placement
@@ -31,7 +31,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.devices import READY
 from unifiednn_core.store.hybrids import address
 from unifiednn_core.store.schema import HYBRID, HybridRow, RunRow
-from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity
+from unifiednn_core.store.workers import Berth, WorkerIdentity
 
 TICK_S = 0.5
 REGISTRATION_PATIENCE_S = 120.0  # loading torch from a cold disk takes tens of seconds
@@ -53,10 +53,9 @@ class Supervisor(Background):
     def __init__(
         self,
         store: Store,
-        launcher: Launcher,
+        launcher: LocalLauncher,
         clock: Clock,
         *,
-        limits: RestartLimits = RESTARTS,
         budget: Callable[[str], Budget] = budget_of,
         devices: Callable[[], Sequence[Device]] = devices_of_host,
         chores: Callable[[], None] | None = None,
@@ -69,7 +68,7 @@ class Supervisor(Background):
         of a Ray cluster running.
         """
         self._verifying = verifying
-        self._store, self._launcher, self._clock, self._limits = store, launcher, clock, limits
+        self._store, self._launcher, self._clock = store, launcher, clock
         self._budget, self._devices, self._chores = budget, devices, chores
         self._devices_at_s: float | None = None
         self._noted_at_s: dict[str, float] = {}
@@ -204,21 +203,16 @@ class Supervisor(Background):
             return
         try:
             pid = self._launcher.start(hybrid_id, threads, mode)
-            if pid is not None:
-                self._store.workers.launched(hybrid_id, identity_of(pid))
+            self._store.workers.launched(hybrid_id, identity_of(pid))
         except psutil.NoSuchProcess:  # it has ended already; its exit code says how
             return
         except OSError as error:  # no room for the log, no process to be had
             cause = f"The worker could not be started: {error.strerror or error}."
-            self._store.workers.lose(
-                hybrid_id, cause, "Correct that on this machine, then resume it.", limits=self._limits
-            )
+            self._store.workers.lose(hybrid_id, cause, "Correct that on this machine, then resume it.")
 
     def _lose(self, hybrid: HybridRow, death: "_Death") -> None:
         died_at = self._launcher.last_mark(hybrid.id)
-        self._store.workers.lose(
-            hybrid.id, death.cause, RESUME, seen=hybrid, died_at=died_at, counts=death.counts, limits=self._limits
-        )
+        self._store.workers.lose(hybrid.id, death.cause, RESUME, seen=hybrid, died_at=died_at, counts=death.counts)
 
     def _watch(self) -> None:
         pause_s = TICK_S

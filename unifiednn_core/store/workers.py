@@ -78,27 +78,21 @@ _OF_SUBMODEL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RestartLimits:
-    """Whether and when a run starts again after its workers died.
+SAME_STEP, SAME_OPERATOR = 5, 3
+"""Consecutive deaths at the same step of a sub-model after which it fails: random kills rarely hit one step so often.
 
-    Random kills rarely hit the same step `same_step` times in a row; a bad sub-model does. With `futile` deaths the
-    waits add up to 12 minutes, which outlasts most troubles of a machine.
-    """
+Fewer are enough if the last two were at the same operator, which is not known at the first death.
+"""
+FUTILE = 20
+"""Consecutive deaths without a new checkpoint after which a run is interrupted: their waits add up to 12 minutes, which
+outlasts most troubles of a machine."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+"""Back-off after the second such death, doubled by each further one; none after the first."""
 
-    same_step: int = 5
-    """Consecutive deaths at the same step of a sub-model after which it fails."""
-    same_operator: int = 3
-    """The same, if the last two were at the same operator. It is not known at the first death."""
-    futile: int = 20
-    """Consecutive deaths without a new checkpoint after which the run is interrupted."""
-    first_wait_s: float = 0.5
-    """Back-off after the second such death, doubled by each further one; none after the first."""
-    longest_wait_s: float = 60.0
 
-    def wait_s(self, deaths: int) -> float:
-        """Back-off in seconds after a number of consecutive deaths."""
-        return 0.0 if deaths < 2 else min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(deaths - 2, 30))
+def restart_wait_s(deaths: int) -> float:
+    """Back-off in seconds after a number of consecutive deaths."""
+    return 0.0 if deaths < 2 else min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(deaths - 2, 30))
 
 
 def first_period(deaths: int) -> float:
@@ -107,9 +101,6 @@ def first_period(deaths: int) -> float:
     So even workers that live much shorter than a period make progress.
     """
     return 0.5**deaths
-
-
-RESTARTS = RestartLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +163,7 @@ class Workers(Repository):
         due = or_(
             HybridRow.resume_at_s.is_(None),
             HybridRow.resume_at_s <= now_s,
-            HybridRow.resume_at_s > now_s + RESTARTS.longest_wait_s,
+            HybridRow.resume_at_s > now_s + LONGEST_WAIT_S,
         )  # the clock was set back
         all_of = select(SubModelRow).join(RunRow, RunRow.id == SubModelRow.run_id)
         private = all_of.join(HybridRow, HybridRow.id == RunRow.id).where(_WAITING, ~CLAIMED, due)
@@ -261,7 +252,7 @@ class Workers(Repository):
                 session, members_of(session, hybrid_id)
             )  # those that were asked to leave after its worker died
             members = [one for one in members_of(session, hybrid_id) if State(one.row.state) not in ENDED]
-            backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + RESTARTS.longest_wait_s
+            backs_off = hybrid.resume_at_s is not None and now_s < hybrid.resume_at_s <= now_s + LONGEST_WAIT_S
             if backs_off or not members or _is_held(session, hybrid.device or ""):
                 return False
             at = Berth(device=hybrid.device or "", kind=hybrid.device_kind, threads=hybrid.threads)
@@ -474,9 +465,8 @@ class Workers(Repository):
         seen: HybridRow | None = None,
         died_at: str | None = None,
         counts: bool = True,
-        limits: RestartLimits = RESTARTS,
     ) -> None:
-        """Record that a worker died; queue its runs again if the settings and `limits` allow it.
+        """Record that a worker died; queue its runs again if the settings and the number of deaths allow it.
 
         `seen` is the row in which its death was noticed: nothing happens if the hybrid has another worker by now,
         because another supervisor was faster, or another heartbeat. `died_at` is what the worker was doing, as text of
@@ -494,8 +484,8 @@ class Workers(Repository):
             if hybrid.shared:  # its log and its id are the operator's
                 cause = "The worker that trained it died."
             if counts:
-                self._count_death(session, hybrid, died_at, cause, limits)
-            futile = hybrid.deaths >= limits.futile
+                self._count_death(session, hybrid, died_at, cause)
+            futile = hybrid.deaths >= FUTILE
             if futile:
                 cause = f"{hybrid.deaths} workers in a row died without a new checkpoint. Last: {cause}"
             runs = {run.id: run for run, _ in members if State(run.state) not in ENDED}
@@ -508,7 +498,7 @@ class Workers(Repository):
                 if not (hybrid.shared and again and State(row.state) is State.STOPPING):  # the next worker ends it
                     self._runs.transition_in(session, row.run_id, row.name, Event.LOSE)
             release_worker(hybrid)
-            wait_s = limits.wait_s(hybrid.deaths) if again else 0.0
+            wait_s = restart_wait_s(hybrid.deaths) if again else 0.0
             hybrid.recoveries += again
             waits_for = f"{wait_s:g} s to pass, because its last {hybrid.deaths} workers died" if wait_s else None
             hybrid.resume_at_s = self._clock.utc_s() + wait_s if wait_s else None
@@ -542,16 +532,14 @@ class Workers(Repository):
             for row in rows:
                 row.hybrid_id = row.leaving = None
 
-    def _count_death(
-        self, session: Session, hybrid: HybridRow, died_at: str | None, cause: str, limits: RestartLimits
-    ) -> None:
+    def _count_death(self, session: Session, hybrid: HybridRow, died_at: str | None, cause: str) -> None:
         before, now = Place.all_of(hybrid.died_at), Place.all_of(died_at)
         again = [place for place in now if any(place.is_near(other) for other in before)]
         hybrid.deaths_there = hybrid.deaths_there + 1 if again else 1
         hybrid.died_at = "\n".join(map(str, again or now)) or None
         hybrid.deaths += 1
         exact = [place for place in again if place.operator is not None and place in before]
-        if again and hybrid.deaths_there >= (limits.same_operator if exact else limits.same_step):
+        if again and hybrid.deaths_there >= (SAME_OPERATOR if exact else SAME_STEP):
             self._blame(session, hybrid, again[0], cause)
 
     def _blame(self, session: Session, hybrid: HybridRow, at: Place, cause: str) -> None:

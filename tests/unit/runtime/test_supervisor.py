@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from tests.clock import SimulatedClock
@@ -12,7 +13,7 @@ from tests.unit.store.test_store import add_run
 from tests.unit.store.test_workers import berth
 from unifiednn_core.machine.budget import Budget
 from unifiednn_core.runtime import launchers
-from unifiednn_core.runtime.supervisor import PAUSE_S, REGISTRATION_PATIENCE_S, SILENT_S, Supervisor
+from unifiednn_core.runtime.supervisor import NODE_SILENT_S, PAUSE_S, REGISTRATION_PATIENCE_S, SILENT_S, Supervisor
 from unifiednn_core.spec.devices import Device, on_host
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
@@ -52,9 +53,9 @@ class Launcher:
         self.started: list[str] = []
         self.exit_codes: dict[str, int] = {}
 
-    def start(self, run_id: str, threads: int, mode: str) -> int | None:
+    def start(self, run_id: str, threads: int, mode: str) -> int:
         self.started.append(run_id)
-        return None
+        raise psutil.NoSuchProcess(0)
 
     def exit_code(self, run_id: str) -> int | None:
         return self.exit_codes.get(run_id)
@@ -208,7 +209,7 @@ def test_what_is_placed_on_a_node_is_left_to_a_driver(store: Store, clock: Simul
     store.workers.register("one", WorkerIdentity(999_999_999, 1.0, "boot of node7"))
     store.runs.transition("one", None, Event.BEGIN)
     for _ in range(3):
-        clock.advance(REGISTRATION_PATIENCE_S)
+        clock.advance(NODE_SILENT_S / 2)
         supervisor.tick()
     assert state(store, "one") == "running", "its driver judges it"
     store.devices.write(NODE, "node7")

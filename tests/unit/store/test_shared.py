@@ -21,7 +21,7 @@ from unifiednn_core.store.events import Code
 from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HybridRow
 from unifiednn_core.store.telemetry import TelemetryRows
-from unifiednn_core.store.workers import RESTARTS
+from unifiednn_core.store.workers import FIRST_WAIT_S, FUTILE, LONGEST_WAIT_S
 
 SETTINGS = HybridSettings()
 OF_ANN, OF_BOB = [("ann", "a"), ("ann", "b")], [("bob", "c")]
@@ -162,7 +162,7 @@ def test_a_death_queues_the_runs_of_all_and_the_same_hybrid_goes_on(training: St
     assert (states(training, "ann"), training.runs.get("bob")[1][0].attempt) == (["running"] * 3, 2)
     training.workers.lose("h", "It died.", "Resume it.")
     assert not training.workers.restart("h"), "it backs off"
-    clock.advance(RESTARTS.first_wait_s)
+    clock.advance(FIRST_WAIT_S)
     assert training.workers.restart("h")
 
 
@@ -175,9 +175,9 @@ def test_a_dead_hybrid_whose_device_is_gone_sends_its_members_back_to_the_line(t
 
 
 def test_futile_deaths_interrupt_the_runs_of_all_until_a_person_resumes(training: Store, clock: SimulatedClock) -> None:
-    for _ in range(RESTARTS.futile - 1):
+    for _ in range(FUTILE - 1):
         training.workers.lose("h", "It died.", "Resume it.")
-        clock.advance(RESTARTS.longest_wait_s)
+        clock.advance(LONGEST_WAIT_S)
         assert training.workers.restart("h")
         work(training, "h")
     training.runs.transition("ann", "a", Event.FAIL)
@@ -185,7 +185,7 @@ def test_futile_deaths_interrupt_the_runs_of_all_until_a_person_resumes(training
     assert states(training, "bob") == ["interrupted"] * 2
     assert states(training, "ann") == ["interrupted", "failed", "interrupted"], "what was interrupted can be resumed"
     cause = training.runs.get("bob")[0].cause or ""
-    assert cause.startswith(f"{RESTARTS.futile} workers in a row died") and training.hybrids.listed() == []
+    assert cause.startswith(f"{FUTILE} workers in a row died") and training.hybrids.listed() == []
     for run in ("ann", "bob"):
         training.commands.issue(run, None, Verb.RESUME)
     assert [(run.id, len(rows)) for run, rows in training.workers.waiting()] == [("ann", 1), ("bob", 1)]
@@ -251,7 +251,7 @@ class Fleet:
 
     def act(self, operation: tuple[str, object, int]) -> None:
         what, where, number = operation
-        self.clock.advance(RESTARTS.longest_wait_s)
+        self.clock.advance(LONGEST_WAIT_S)
         workers, runs = self.store.workers, self.store.runs
         if isinstance(where, tuple):
             with suppress(IllegalTransition, BadInput):

@@ -14,7 +14,15 @@ from unifiednn_core.spec.run import CheckpointSpec
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
 from unifiednn_core.store.hybrids import Place
-from unifiednn_core.store.workers import RESTARTS, Berth, RestartLimits, WorkerIdentity, first_period
+from unifiednn_core.store.workers import (
+    FUTILE,
+    LONGEST_WAIT_S,
+    SAME_STEP,
+    Berth,
+    WorkerIdentity,
+    first_period,
+    restart_wait_s,
+)
 from unifiednn_core.views.event_text import event_text
 
 ME = WorkerIdentity(1, 1.0, "boot")
@@ -145,7 +153,7 @@ def test_what_was_paused_is_still_paused_after_a_death(store: Store) -> None:
 
 
 def die(store: Store, clock: SimulatedClock, died_at: str | None) -> None:
-    clock.advance(RESTARTS.longest_wait_s)
+    clock.advance(LONGEST_WAIT_S)
     take_up(store, "r")
     store.workers.lose("r", "It died.", "Again.", died_at=died_at)
 
@@ -154,7 +162,7 @@ def test_who_takes_the_worker_down_at_the_same_step_again_and_again_fails_alone(
     store: Store, clock: SimulatedClock
 ) -> None:
     add_run(store, "r")
-    for _ in range(RESTARTS.same_step):
+    for _ in range(SAME_STEP):
         assert states(store, "r") == ["queued"] * 3
         die(store, clock, "b:step 7")
     assert states(store, "r") == ["queued", "queued", "failed"]
@@ -216,7 +224,7 @@ def test_a_mark_is_read_as_it_was_written(text: str | None, mark: Place | None) 
 
 def test_of_two_that_stepped_at_once_the_one_that_is_there_again_is_blamed(store: Store, clock: SimulatedClock) -> None:
     add_run(store, "r")
-    for others in range(RESTARTS.same_step):
+    for others in range(SAME_STEP):
         assert states(store, "r") == ["queued"] * 3
         die(store, clock, f"a:step {others + 3}\nb:step 7")
     assert states(store, "r") == ["queued", "queued", "failed"]
@@ -224,8 +232,8 @@ def test_of_two_that_stepped_at_once_the_one_that_is_there_again_is_blamed(store
 
 def test_a_sub_model_is_not_blamed_for_kills_at_different_steps(store: Store, clock: SimulatedClock) -> None:
     add_run(store, "r")
-    for step in range(3 * RESTARTS.same_step):
-        die(store, clock, f"b:step {step // (RESTARTS.same_step - 1)}")
+    for step in range(3 * SAME_STEP):
+        die(store, clock, f"b:step {step // (SAME_STEP - 1)}")
         store.runs.record_checkpoint("r", "b", name="c", step=step + 1, size_bytes=1)
     assert states(store, "r") == ["queued"] * 3
 
@@ -235,14 +243,14 @@ def test_workers_that_die_without_a_new_checkpoint_interrupt_the_run(
     store: Store, clock: SimulatedClock, marks: str | None
 ) -> None:
     add_run(store, "r")
-    for number in range(RESTARTS.futile):
+    for number in range(FUTILE):
         assert states(store, "r") == ["queued"] * 3
         die(store, clock, None if marks is None else marks.format(number))
     assert states(store, "r") == ["interrupted"] * 3
-    assert f"{RESTARTS.futile} workers in a row died without a new checkpoint" in (store.runs.get("r")[0].cause or "")
+    assert f"{FUTILE} workers in a row died without a new checkpoint" in (store.runs.get("r")[0].cause or "")
     store.commands.issue("r", None, Verb.RESUME)
     store.commands.settle_unclaimed()
-    for _ in range(RESTARTS.futile - 1):
+    for _ in range(FUTILE - 1):
         die(store, clock, None)
     assert states(store, "r") == ["queued"] * 3, "a resume by hand counts from zero"
 
@@ -265,7 +273,7 @@ def test_each_futile_death_doubles_the_wait_and_others_overtake(store: Store, cl
     store.workers.lose("r", "It died.", "Again.")
     add_run(store, "later", 2)
     assert claim_next(store) == "later"
-    assert RestartLimits().wait_s(1000) == RESTARTS.longest_wait_s
+    assert restart_wait_s(1000) == LONGEST_WAIT_S
 
 
 def test_progress_counts_deaths_from_zero(store: Store, clock: SimulatedClock) -> None:
@@ -294,8 +302,8 @@ def test_workers_that_live_much_shorter_than_a_period_make_progress(
     """Each dies after six seconds, and a checkpoint is due after thirty: only a sooner one is ever written."""
     add_run(store, "r")
     done, period = 0, CheckpointSpec(every_s=30.0)
-    for _ in range(3 * RESTARTS.futile):
-        clock.advance(RESTARTS.longest_wait_s)
+    for _ in range(3 * FUTILE):
+        clock.advance(LONGEST_WAIT_S)
         if claim_next(store) is None:
             break
         store.workers.register("r", ME)
