@@ -23,51 +23,18 @@ from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.schema import HYBRID, HybridRow
 from unifiednn_core.store.workers import WorkerIdentity
 
-READS = frozenset(
-    {
-        "commands.find_open",
-        "commands.open",
-        "commands.open_in",
-        "devices.cpus_of",
-        "hybrids.get",
-        "hybrids.is_to_leave",
-        "hybrids.open_members",
-        "library.facts",
-        "people.tickets_of",
-        "runs.get",
-        "telemetry.epochs",
-        "telemetry.last_turns",
-    }
-)
-WRITES = frozenset(
-    {
-        "commands.adopt",
-        "commands.carry_out",
-        "commands.decline",
-        "hybrids.begin",
-        "hybrids.record_environment",
-        "hybrids.update",
-        "measured.remember",
-        "runs.conclude",
-        "runs.doubt",
-        "runs.fail_run",
-        "runs.fail_submodel",
-        "runs.forget_checkpoint",
-        "runs.hold",
-        "runs.record_checkpoint",
-        "runs.record_export",
-        "runs.transition",
-        "runs.update",
-        "runs.warn",
-        "telemetry.write",
-        "workers.begin",
-        "workers.begin_anew",
-        "workers.close",
-        "workers.give_back",
-        "workers.left",
-    }
-)
-REGISTER, REQUIRE_FENCE, NOW = "workers.register", "require_fence", "now"
+_READS = """
+commands.find_open commands.open commands.open_in devices.cpus_of hybrids.get hybrids.is_to_leave hybrids.open_members
+library.facts people.tickets_of runs.get telemetry.epochs telemetry.last_turns
+"""
+_WRITES = """
+commands.adopt commands.carry_out commands.decline hybrids.begin hybrids.record_environment hybrids.update
+measured.remember runs.conclude runs.doubt runs.fail_run runs.fail_submodel runs.forget_checkpoint runs.hold
+runs.record_checkpoint runs.record_export runs.transition runs.update runs.warn telemetry.write workers.begin
+workers.begin_anew workers.close workers.give_back workers.left
+"""
+READS, WRITES = frozenset(_READS.split()), frozenset(_WRITES.split())
+REGISTER, NOW = "workers.register", "now"
 BRING, KEEP = "bring", "keep"
 """Calls about files, which the driver carries out itself."""
 
@@ -87,12 +54,12 @@ class Call(NamedTuple):
 
     @classmethod
     def decoded(cls, frame: bytes) -> "Call":
-        """What a worker sent. Raises `NotFound` for what is no call."""
+        """What a worker sent; a call of nothing for what is none."""
         try:
             name, arguments, named, number = from_json(frame, allow_inf_nan=True)
             return cls(str(name), list(arguments), dict(named), int(number))
-        except (ValueError, TypeError) as error:
-            raise NotFound("This is no call.") from error
+        except (ValueError, TypeError):
+            return cls("", [], {})
 
 
 class Desk:
@@ -113,8 +80,6 @@ class Desk:
                 return answered(self._called(call))
             if call.name in WRITES:
                 return self._store.calls.answer(self._fence, call.number, lambda: answered(self._called(call)))
-            if call.name == REQUIRE_FENCE:
-                return self._store.calls.answer(self._fence, call.number, lambda: answered(None))
             raise NotFound(f"A worker may not call {call.name}.")
         except OperationalError:
             raise

@@ -12,12 +12,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from unifiednn_core.base.files import file_sha256, move, open_plain, set_private_umask
+from unifiednn_core.base.files import file_sha256, is_plain, move, open_plain, set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.machine.versions import versions
@@ -61,19 +62,13 @@ class News(NamedTuple):
 
     calls: list[tuple[int, bytes]]
     """Calls that wait for an answer, without those that the driver knows, by a number of this relay."""
+    log_from: int
     log: bytes
-    """The log, from where the driver has it."""
+    """The log from this byte on."""
     exit_code: int | None
     """Of the worker; None while it runs."""
     died_at: str | None
     """What the worker did last, as text of `store.places`, once it has ended."""
-
-
-class Sent(NamedTuple):
-    """A file of a worker."""
-
-    size_bytes: int
-    sha256: str
 
 
 class Relay:
@@ -89,6 +84,7 @@ class Relay:
         self._news = threading.Condition()
         self._begun = False
         self._polled_at_s = time.monotonic()
+        self._logged_bytes = 0
         self._ended: int | None = None
         shutil.rmtree(self._home.run(hybrid_id), ignore_errors=True)
         _forget_unused(self._home)
@@ -109,15 +105,16 @@ class Relay:
         # A worker dies with the thread that started it, so that has to live as long as this process.
         threading.Thread(target=self._run, args=(threads, mode), daemon=True).start()
 
-    def poll(self, known: Collection[int], log_from: int) -> News:
-        """Wait a moment for news that the driver does not know."""
+    def poll(self, known: Collection[int], log_from: int | None) -> News:
+        """Wait a moment for news that the driver does not know. To a new one, the log goes on where it was."""
         with self._news:
             self._polled_at_s = time.monotonic()
+            self._logged_bytes = self._logged_bytes if log_from is None else log_from
             self._news.wait_for(lambda: self._ended is not None or self._calls.keys() - set(known), WAIT_S)
             calls = [(number, frame) for number, (frame, _) in self._calls.items() if number not in known]
             ended = self._ended
         died_at = None if ended is None else self._launcher.last_mark(self._hybrid_id)
-        return News(calls, self._log(log_from), ended, died_at)
+        return News(calls, self._logged_bytes, self._log(), ended, died_at)
 
     def answer(self, number: int, answer: bytes) -> None:
         """Give the worker the answer to a call."""
@@ -128,48 +125,52 @@ class Relay:
 
     # -- files
 
-    def missing(self, sha256s: Sequence[str]) -> list[str]:
-        """Those of these files that this node does not have. Those that it has stay here."""
-        for sha256 in sha256s:
-            with suppress(OSError):
-                os.utime(self._home.file(sha256))
-        return [sha256 for sha256 in sha256s if not self._home.file(sha256).is_file()]
+    def has(self, sha256: str) -> bool:
+        """Whether this node has a file, which then stays here for a while."""
+        with suppress(OSError):
+            os.utime(self._home.file(sha256))
+        return self._home.file(sha256).is_file()
 
     def empty(self, run_id: str, name: str) -> None:
-        """Delete what this node has of a sub-model: what the server has is newer, or is what counts."""
-        shutil.rmtree(self._home.checkpoints(run_id, name), ignore_errors=True)
-        self._home.run(run_id).mkdir(parents=True, exist_ok=True)
+        """Delete the checkpoints that this node has of a sub-model: those of the server count. Raises `OSError`."""
+        folder = self._own(run_id, f"checkpoints/{name}")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
 
     def write(self, sha256: str, offset: int, part: bytes, place: tuple[str, str] | None = None) -> None:
         """Write a part of a file, in order; an empty part ends it. Raises `OSError` if it is not what it should be.
 
         Files lie by content, or at a `place`: a run and a name in its folder.
         """
-        target = self._home.file(sha256) if place is None else self._home.run(place[0]) / place[1]
+        target = self._home.file(sha256) if place is None else self._own(*place)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{self._hybrid_id}.part")
-        if part:
-            with temporary.open("r+b" if offset else "wb") as file:
-                file.seek(offset)
-                file.write(part)
-            return
-        temporary.touch()  # an empty file has no parts
-        if file_sha256(temporary) != sha256:
+        with temporary.open("ab" if offset else "wb") as file:
+            file.truncate(offset)
+            file.write(part)
+        if not part and file_sha256(temporary) != sha256:
             temporary.unlink()
             raise OSError(None, f"{target.name} arrived damaged")
-        move(temporary, target)
+        if not part:
+            move(temporary, target)
 
-    def describe(self, run_id: str, name: str) -> Sent:
-        """Size and hash of a file that the worker has written. Raises `OSError`."""
+    def describe(self, run_id: str, name: str) -> str:
+        """SHA-256 of a file that the worker has written. Raises `OSError`."""
         with os.fdopen(open_plain(self._home.run(run_id), name), "rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return Sent(file.tell(), sha256)
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def read(self, run_id: str, name: str, offset: int) -> bytes:
-        """A part of a file that the worker has written. Raises `OSError`."""
+        """A part of a file that the worker has written; empty at its end. Raises `OSError`."""
         with os.fdopen(open_plain(self._home.run(run_id), name), "rb") as file:
             file.seek(offset)
             return file.read(PART_BYTES)
+
+    def _own(self, run_id: str, name: str) -> Path:
+        """A place in the folder of a run. Raises `OSError` for a link, which a worker may have put there."""
+        if not is_plain(self._home.run(run_id), name):
+            raise OSError(None, f"{name} is a link")
+        return self._home.run(run_id) / name
 
     # -- the worker
 
@@ -205,10 +206,10 @@ class Relay:
                     self._news.notify_all()
                 send(channel, waiting.get())
 
-    def _log(self, offset: int) -> bytes:
+    def _log(self) -> bytes:
         try:
-            with self._home.log(self._hybrid_id).open("rb") as file:
-                file.seek(offset)
+            with os.fdopen(open_plain(self._home.run(self._hybrid_id), "worker.log"), "rb") as file:
+                file.seek(self._logged_bytes)
                 return file.read(LOG_BYTES)
         except OSError:
             return b""

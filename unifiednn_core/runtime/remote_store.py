@@ -17,12 +17,12 @@ from typing import Any, cast
 
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home
-from unifiednn_core.runtime.calls import BRING, KEEP, NOW, REGISTER, REQUIRE_FENCE, WRITES, Call, opened
+from unifiednn_core.runtime.calls import BRING, KEEP, NOW, REGISTER, WRITES, Call, opened
 from unifiednn_core.store import Store
 from unifiednn_core.store.database import Fence
 from unifiednn_core.store.workers import WorkerIdentity
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 28
 _HEADER = struct.Struct("!I")
 
 
@@ -108,17 +108,13 @@ class RemoteStore:
 
         One call that changes something follows the other: so the server can tell which it has carried out.
         """
-        if name not in WRITES and name != REQUIRE_FENCE:
+        if name not in WRITES:
             return self._asked(Call(name, list(arguments), named))
         with self._writing:
             return self._asked(Call(name, list(arguments), named, next(self._numbers)))
 
     def raise_fence(self, fence: Fence) -> None:
         """The server checks the fence of each call."""
-
-    def require_fence(self) -> None:
-        """Raise `Fenced` if this worker has lost its hybrid."""
-        self.call(REQUIRE_FENCE)
 
     def close(self) -> None:
         """Nothing to close: the connections end with the worker."""
