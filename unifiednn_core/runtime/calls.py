@@ -101,7 +101,7 @@ class Desk:
         part, _, name = call.name.partition(".")
         method = getattr(getattr(self._store, part), name)
         self._require_own(inspect.signature(method).bind(*call.arguments, **call.named).arguments)
-        found = _checked(method.__func__)(method.__self__, *call.arguments, **call.named)
+        found = checked(method.__func__)(method.__self__, *call.arguments, **call.named)
         if isinstance(found, Iterator):
             return list(found)
         return _as_seen_there(found) if call.name == "hybrids.get" else found
@@ -129,7 +129,7 @@ def _as_seen_there(found: tuple[HybridRow, list[Resident]]) -> tuple[HybridRow, 
 
 
 @cache
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method of a repository, which checks and converts its arguments by its annotations."""
     return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(function)
 
