@@ -19,7 +19,6 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_signed_val
 
 from unifiednn_core.base.errors import BadInput, Forbidden, Unauthorised
 from unifiednn_core.base.garbage import collect_rarely
-from unifiednn_core.runtime.cluster import address_in
 from unifiednn_core.service.facade import PERMISSIONS, Service
 from unifiednn_core.service.gate import HOUR_S, LOCAL_HOSTS, Gate, Settings, hosts
 from unifiednn_core.service.roles import Actor, Role
@@ -47,7 +46,7 @@ def opened() -> Service:
 
     It acts for the local operator: pages and routes use `service` and `admit` instead.
     """
-    opened = Service.open(ray=address_in(sys.argv))
+    opened = Service.open(arguments=sys.argv)
     opened.start_supervisor()
     atexit.register(opened.close)
     collect_rarely()

@@ -129,7 +129,14 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server, and wait for the devices of the nodes."""
-        command = [sys.executable, "-m", "tests.integration.ray_server", str(self.home.root), self.nodes.address]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.integration.ray_server",
+            str(self.home.root),
+            "--ray",
+            self.nodes.address,
+        ]
         with (self.home.root / "server.log").open("ab") as log:
             self.server = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         names = {f"{name}/cpu" for name in self.nodes.nodes if name != "head"}

@@ -1,4 +1,4 @@
-"""A server without pages, to be killed: `python -m tests.integration.ray_server HOME ADDRESS`."""
+"""A server without pages, to be killed: `python -m tests.integration.ray_server HOME --ray ADDRESS`."""
 
 import sys
 import threading
@@ -10,6 +10,6 @@ from unifiednn_core.service.facade import Service
 
 if __name__ == "__main__":
     die_with_parent()
-    service = Service.open(Home(Path(sys.argv[1])), ray=sys.argv[2])
+    service = Service.open(Home(Path(sys.argv[1])), sys.argv)
     service.start_supervisor()
     threading.Event().wait()

@@ -6,7 +6,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.paths import Home, cpu_devices
 from unifiednn_core.machine.devices import Device, devices_of_host
 from unifiednn_core.runtime.certifier import Certifier
-from unifiednn_core.runtime.cluster import LOCAL, Cluster
+from unifiednn_core.runtime.cluster import LOCAL, Cluster, address_in
 from unifiednn_core.runtime.housekeeping import Housekeeper
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.runtime.supervisor import Supervisor
@@ -87,11 +87,12 @@ class Service:
         self.retention = RetentionService(guard, home, store, clock, room)
 
     @classmethod
-    def open(cls, home: Home | None = None, ray: str | None = None) -> "Service":
+    def open(cls, home: Home | None = None, arguments: Sequence[str] = ()) -> "Service":
         """Open a home, by default the one of the environment, for the local operator.
 
-        `ray` is the address of a cluster whose nodes are offered, too.
+        With `--ray ADDRESS` among the `arguments` of a server, the nodes of that cluster are offered, too.
         """
+        ray = address_in(arguments)
         home = (home or Home.default()).create()
         store = Store.open(home)
         clock = store.clock
