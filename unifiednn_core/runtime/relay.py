@@ -9,11 +9,11 @@ import hashlib
 import itertools
 import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.machine.versions import versions
 from unifiednn_core.runtime.launchers import LocalLauncher
-from unifiednn_core.runtime.remote_store import receive, relay_socket, send, short
+from unifiednn_core.runtime.remote_store import MOST_BYTES, relay_socket, short
 from unifiednn_core.spec.devices import CUDA, Device
 
 PART_BYTES = 8 * 1024 * 1024
@@ -97,10 +97,8 @@ class Relay:
             self._begun = True
         address = relay_socket(self._home, self._hybrid_id)
         address.parent.mkdir(parents=True, exist_ok=True)
-        listening = socket.socket(socket.AF_UNIX)
         with short(address) as place:
-            listening.bind(place)
-        listening.listen()
+            listening = Listener(place, "AF_UNIX")
         threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
         # A worker dies with the thread that started it, so that has to live as long as this process.
         threading.Thread(target=self._run, args=(threads, mode), daemon=True).start()
@@ -144,8 +142,7 @@ class Relay:
         Files lie by content, or at a `place`: a run and a name in its folder.
         """
         target = self._home.file(sha256) if place is None else self._own(*place)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{self._hybrid_id}.part")
+        temporary = self._home.quarantine / f"{self._hybrid_id}.{sha256}"  # where no worker may write
         with temporary.open("ab" if offset else "wb") as file:
             file.truncate(offset)
             file.write(part)
@@ -191,20 +188,20 @@ class Relay:
             time.sleep(1.0)
         os._exit(0)  # Ray may give the device to others
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: Listener) -> None:
         while True:
-            channel, _ = listening.accept()
+            channel = listening.accept()
             threading.Thread(target=self._carry, args=(channel,), daemon=True).start()
 
-    def _carry(self, channel: socket.socket) -> None:
+    def _carry(self, channel: "Connection[bytes, bytes]") -> None:
         """Carry the calls of one thread of the worker."""
-        with channel, suppress(OSError):
+        with channel, suppress(OSError, EOFError):
             while True:
-                frame, waiting = receive(channel), SimpleQueue[bytes]()
+                frame, waiting = channel.recv_bytes(MOST_BYTES), SimpleQueue[bytes]()
                 with self._news:
                     self._calls[next(self._numbers)] = frame, waiting
                     self._news.notify_all()
-                send(channel, waiting.get())
+                channel.send_bytes(waiting.get())
 
     def _log(self) -> bytes:
         try:

@@ -6,12 +6,11 @@ sandbox, and each of its threads has a connection. While the server is away a ca
 
 import itertools
 import os
-import socket
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
+from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from unifiednn_core.store.database import Fence
 from unifiednn_core.store.workers import WorkerIdentity
 
 MOST_BYTES = 1 << 28
-_HEADER = struct.Struct("!I")
+"""Of one call; a longer one ends the connection."""
 
 
 def relay_socket(home: Home, hybrid_id: str) -> Path:
@@ -39,29 +38,6 @@ def short(address: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{address.name}"
     finally:
         os.close(folder)
-
-
-def send(channel: socket.socket, frame: bytes) -> None:
-    """Send one message. Raises `OSError`."""
-    channel.sendall(_HEADER.pack(len(frame)) + frame)
-
-
-def receive(channel: socket.socket) -> bytes:
-    """Receive one message. Raises `OSError`, at the end of the stream, too."""
-    (length,) = _HEADER.unpack(_exactly(channel, _HEADER.size))
-    if length > MOST_BYTES:
-        raise OSError(None, f"A message of {length} bytes is too long")
-    return _exactly(channel, length)
-
-
-def _exactly(channel: socket.socket, length: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        part = channel.recv(min(length - len(parts), 1 << 20))
-        if not part:
-            raise OSError(None, "The relay is gone")
-        parts += part
-    return bytes(parts)
 
 
 class _ServersClock(Clock):
@@ -130,11 +106,10 @@ class RemoteStore:
     def _asked(self, call: Call) -> Any:
         channel = getattr(self._connections, "channel", None)
         if channel is None:
-            channel = self._connections.channel = socket.socket(socket.AF_UNIX)
             with short(self._address) as place:
-                channel.connect(place)
-        send(channel, call.encoded())
-        return opened(receive(channel))
+                channel = self._connections.channel = Client(place, "AF_UNIX")
+        channel.send_bytes(call.encoded())
+        return opened(channel.recv_bytes())
 
 
 class _Part:
