@@ -232,7 +232,7 @@ def _fleet(size: Size, now_s: float) -> Iterator[Row]:
             yield DeviceSampleRow, {"at_s": now_s - 2.0 * at, "device": name, **used}
         begun = {"launched_at_s": now_s - 50.0, "started_at_s": now_s - 49.0}
         yield _run(place, "t", now_s - 60.0, state="running", **begun)
-        yield _hybrid(run, device=name, **ON_GPU, **begun, heartbeat_at_s=now_s, **pid, graph="digraph{}")
+        yield _hybrid(run, device=name, **ON_GPU, **begun, heartbeat_at_s=now_s, **pid, graph="[]")
         for at in range(10):
             yield MemoryRow, {"hybrid_id": run, "at_s": at * 2.0, "source": "process PSS", "size_bytes": 300 * MIB}
         done = {"device_kind": "H200", "attempt": 1, "steps_done": EPOCHS * 50, "service_s": 50.0, "step_s": 0.05}

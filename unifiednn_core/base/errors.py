@@ -5,6 +5,7 @@ A `Finding` holds these as values; pages, command line and JSON documents each s
 
 import errno
 from collections.abc import Sequence
+from inspect import signature
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -44,7 +45,11 @@ class Finding(BaseModel):
 
 
 class UnifiedNNError(Exception):
-    """Base class of all errors that this project raises."""
+    """Base class of all errors that this project raises. One that passes between processes is made again."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        asked = signature(type(self).__init__).parameters  # each is kept under its name
+        return type(self), self.args if "args" in asked else tuple(getattr(self, name) for name in [*asked][1:])
 
 
 def cause_of(error: Exception) -> str:
@@ -85,9 +90,6 @@ class OtherKind(BadCheckpoint):
         self.differences = tuple(differences)
         super().__init__(f"The checkpoint is of another kind of device. {' '.join(self.differences)}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.differences,)
-
 
 class DiskFull(UnifiedNNError, OSError):
     """The disk of the home folder is full: what was asked for has not been done."""
@@ -97,9 +99,6 @@ class DiskFull(UnifiedNNError, OSError):
 
     def __str__(self) -> str:
         return f"{self.strerror}. Make room there, then try again; what trains goes on."
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), ()
 
 
 class ContractBroken(UnifiedNNError, RuntimeError):
@@ -111,9 +110,6 @@ class ContractBroken(UnifiedNNError, RuntimeError):
         self.operator, self.problem, self.node = operator, problem, node
         place = f" at '{node}'" if node else ""
         super().__init__(f"The operator {operator}{place} does not allow this call: {problem}.")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.operator, self.problem, self.node)
 
 
 class NotApplicable(UnifiedNNError, RuntimeError):
@@ -128,9 +124,6 @@ class NotApplicable(UnifiedNNError, RuntimeError):
         """What to do."""
         return f"Leave {self.technique} out, or choose another technique."
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.technique, self.problem)
-
 
 class Diverged(UnifiedNNError, ArithmeticError):
     """The loss of a sub-model is infinite or NaN; further training is pointless."""
@@ -139,9 +132,6 @@ class Diverged(UnifiedNNError, ArithmeticError):
         self.submodel, self.step, self.loss = submodel, step, loss
         super().__init__(f"The loss of {submodel} is {loss} at or before step {step}.")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.submodel, self.step, self.loss)
-
 
 class DamagedData(UnifiedNNError, RuntimeError):
     """A data set in memory no longer has the bytes that it was read with, so results from it cannot be trusted."""
@@ -149,9 +139,6 @@ class DamagedData(UnifiedNNError, RuntimeError):
     def __init__(self, submodel: str, data: str):
         self.submodel, self.data = submodel, data
         super().__init__(f"The data set '{data}' changed in memory while {submodel} used it.")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.submodel, self.data)
 
 
 class NotFound(UnifiedNNError, LookupError):
@@ -194,11 +181,8 @@ class UploadConflict(UnifiedNNError, RuntimeError):
     """An upload has another writer, or another length than expected; continue at `offset_bytes`."""
 
     def __init__(self, message: str, offset_bytes: int):
-        self.offset_bytes = offset_bytes
+        self.message, self.offset_bytes = message, offset_bytes
         super().__init__(message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.offset_bytes)
 
 
 class Fenced(UnifiedNNError, RuntimeError):
@@ -207,9 +191,6 @@ class Fenced(UnifiedNNError, RuntimeError):
     def __init__(self, hybrid_id: str, attempt: int):
         self.hybrid_id, self.attempt = hybrid_id, attempt
         super().__init__(f"Attempt {attempt} has lost the hybrid {hybrid_id}. It writes nothing more, and ends.")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.hybrid_id, self.attempt)
 
 
 class WrongSchema(UnifiedNNError, RuntimeError):
@@ -225,9 +206,6 @@ class IllegalTransition(UnifiedNNError, RuntimeError):
         possible = ", ".join(self.allowed) or "nothing: this state is final"
         past = f" Before: {' → '.join(self.history)}." if self.history else ""
         super().__init__(f"{what} is {state}, which does not allow '{event}'. Possible now: {possible}.{past}")
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.what, self.state, self.event, self.allowed, self.history)
 
 
 def first_line(error: Exception) -> str:

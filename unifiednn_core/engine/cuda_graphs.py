@@ -7,9 +7,9 @@ one pool, because they never run at once, and what one leaves there for later is
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -19,46 +19,13 @@ _FAILED: list[str] = []
 """Recordings of this process that failed. Each leaves memory, and maybe more, behind; so there is no second."""
 
 
-class Recording(Protocol):
-    """Work that was recorded."""
-
-    def replay(self) -> None:
-        """Launch all of it, on the current stream."""
-
-    def free(self) -> None:
-        """Give its memory back; it cannot be replayed any more."""
-
-
-class StepRecorder(Protocol):
-    """Records work, for one lane. Nothing else in the process may compute meanwhile."""
-
-    @property
-    def refuses(self) -> str | None:
-        """Why it records nothing in this process; None if it does."""
-
-    def aside(self) -> AbstractContextManager[object]:
-        """Compute where recordings are made, so that libraries have there what they need."""
-
-    def record(self, work: Callable[[], object], *, draws: bool) -> Recording:
-        """Record work, inside `aside`; nothing of it happens. `draws` tells whether it draws random numbers.
-
-        Raises what the work raises, and `RuntimeError` for work that cannot be recorded.
-        """
-
-    def duration_s(self, work: Callable[[], object]) -> float:
-        """Do some work and return how long it takes until the device is done with it."""
-
-    def memory_share(self, work: Callable[[], object]) -> float:
-        """Do some work and return which share of the device's memory it takes for a while."""
-
-
-def recorder_for(device: torch.device) -> StepRecorder | None:
+def recorder_for(device: torch.device) -> "CudaRecorder | None":
     """A recorder for one lane; None if the device has none."""
     return CudaRecorder(device) if device.type == "cuda" else None
 
 
 class CudaRecorder:
-    """Records CUDA graphs.
+    """Records work as CUDA graphs, for one lane. Nothing else in the process may compute meanwhile.
 
     The default generator belongs to all sub-models, and a recording that fails leaves it unusable ("Offset increment
     outside graph capture"). So each recording has a generator of its own.
@@ -72,7 +39,7 @@ class CudaRecorder:
 
     @property
     def refuses(self) -> str | None:
-        """The failure of an earlier recording in this process."""
+        """Why it records nothing: the failure of an earlier recording in this process; None if it does."""
         return f"an earlier recording in this process failed: {_FAILED[0]}" if _FAILED else None
 
     @contextmanager
@@ -87,8 +54,12 @@ class CudaRecorder:
         finally:
             self._synchronize()
 
-    def record(self, work: Callable[[], object], *, draws: bool) -> Recording:
-        """Capture a graph. A failed one counts for the whole process."""
+    def record(self, work: Callable[[], object], *, draws: bool) -> "Recording":
+        """Record work, inside `aside`; nothing of it happens. `draws` tells whether it draws random numbers.
+
+        Raises what the work raises, and `RuntimeError` for work that cannot be recorded. A failure counts for the whole
+        process.
+        """
         default = torch.cuda.default_generators[self._index]
         own = torch.Generator(self._device)
         own.set_state(default.get_state())
@@ -116,10 +87,10 @@ class CudaRecorder:
         finally:
             default.graphsafe_set_state(shared)
         self._live += 1
-        return _CudaRecording(graph, default if draws else None, own, self._forget)
+        return Recording(graph, default if draws else None, own, self._forget)
 
     def duration_s(self, work: Callable[[], object]) -> float:
-        """Measure from an idle device to an idle device."""
+        """Do some work and return how long it takes, from an idle device to an idle device."""
         self._synchronize()
         began_s = time.perf_counter()
         work()
@@ -127,7 +98,7 @@ class CudaRecorder:
         return time.perf_counter() - began_s
 
     def memory_share(self, work: Callable[[], object]) -> float:
-        """Compare what torch allocates at most with what it holds before."""
+        """Do some work and return which share of the device's memory it takes for a while."""
         torch.cuda.reset_peak_memory_stats(self._device)
         before_bytes = torch.cuda.memory_allocated(self._device)
         work()
@@ -149,7 +120,7 @@ def _side_stream(index: int) -> Any:
     return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
 
 
-class _CudaRecording:
+class Recording:
     """One graph. If it draws, it draws what the default generator would."""
 
     def __init__(
@@ -171,6 +142,6 @@ class _CudaRecording:
         self._default.set_state(self._own.get_state())
 
     def free(self) -> None:
-        """Destroy the graph once it is not running any more."""
+        """Destroy the graph once it is not running any more; it cannot be replayed then."""
         self._forget()
         self._graph.reset()

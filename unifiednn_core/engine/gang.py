@@ -20,7 +20,7 @@ from torch.optim import SGD
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine import batched, optimizers
-from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.cuda_graphs import CudaRecorder
 from unifiednn_core.engine.device import synchronize
 from unifiednn_core.engine.events import Ganged, Stepped
 from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
@@ -318,13 +318,13 @@ class Gang:
 
     # -- recorded steps
 
-    def prepare_recording(self, recorder: StepRecorder) -> bool:
+    def prepare_recording(self, recorder: CudaRecorder) -> bool:
         """Step in the lane of this recorder from now on; returns whether `record_step` is due before the next step."""
         if self.dissolved is not None or (self._program is not None and self.gain is None):
             return False
         return self._recorded.prepare(recorder)
 
-    def record_step(self, recorder: StepRecorder) -> None:
+    def record_step(self, recorder: CudaRecorder) -> None:
         """Record a step of all members as one graph, while nothing else computes.
 
         An exact gang is dissolved if its recorded step gives other bits, or is not faster; a fast one goes on without.

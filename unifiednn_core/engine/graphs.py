@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unifiednn_core.engine.cuda_graphs import Recording, StepRecorder
+from unifiednn_core.engine.cuda_graphs import CudaRecorder, Recording
 from unifiednn_core.engine.device import RngState
 from unifiednn_core.engine.learning import Learned, Learner, RecordableLearner
 from unifiednn_core.engine.randomness import Randomness
@@ -50,7 +50,7 @@ class RecordedLearner:
         self.eager_steps = 0
         """Full steps that were launched one by one."""
         self._step: _RecordedStep | None = None
-        self._lane: StepRecorder | None = None
+        self._lane: CudaRecorder | None = None
         """Where the next step is computed."""
         self.gain: float | None = None
         """How many times faster a replayed step is; None if that was not measured."""
@@ -75,14 +75,14 @@ class RecordedLearner:
         """Whether gradients stay in memory between two turns."""
         return self._step is not None
 
-    def prepare(self, recorder: StepRecorder) -> bool:
+    def prepare(self, recorder: CudaRecorder) -> bool:
         """Step in the lane of this recorder from now on; returns whether to record before the next step."""
         self._lane = recorder
         if self.refused is not None or self.eager_steps < EAGER_STEPS:
             return False
         return (self._step is None or self._step.recorder is not recorder) and self._recordings < MOST_RECORDINGS
 
-    def record(self, recorder: StepRecorder, samples: Tensor) -> bool:
+    def record(self, recorder: CudaRecorder, samples: Tensor) -> bool:
         """Record a full step, and check it if none was checked before; returns whether there is news to tell.
 
         `samples` are indices on the device, at least those of a full step. Weights, buffers and generators are
@@ -118,7 +118,7 @@ class RecordedLearner:
         rolled = (torch.roll(samples, -size * place)[:size] for place in range(CHECKED_STEPS))
         return [list(torch.split(some, self._full)) for some in rolled]
 
-    def _record(self, recorder: StepRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
+    def _record(self, recorder: CudaRecorder, kept: "_Kept", given: list[list[Tensor]]) -> None:
         checks = self.gain is None
         before, eager_s, unrepeatable = list[_Left](), 0.0, list[str]()
         with recorder.aside():
@@ -145,7 +145,7 @@ class RecordedLearner:
             raise Unfit(f"a replayed step is only {gain:.2f} times as fast")
         self.gain = gain
 
-    def _probe(self, recorder: StepRecorder, batches: list[Tensor]) -> bool:
+    def _probe(self, recorder: CudaRecorder, batches: list[Tensor]) -> bool:
         """Take a step, and return whether it draws random numbers on the device. Raises `Unfit`."""
         draws, took_s = list[bool](), list[float]()
 
@@ -216,7 +216,7 @@ def _unrepeatable() -> Iterator[list[str]]:
 class _RecordedStep:
     """A recording with the tensors that it reads and writes."""
 
-    def __init__(self, recorder: StepRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
+    def __init__(self, recorder: CudaRecorder, eager: RecordableLearner, batches: Sequence[Tensor], draws: bool):
         self.recorder, self.data = recorder, eager.data()
         self._batches = [batch.clone() for batch in batches]
         self._learned = Learned(torch.empty(0), None)

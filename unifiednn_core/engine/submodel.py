@@ -49,7 +49,7 @@ from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.computing import Computing
-from unifiednn_core.engine.cuda_graphs import StepRecorder
+from unifiednn_core.engine.cuda_graphs import CudaRecorder
 from unifiednn_core.engine.device import RngState, launched, preserved, require_profile
 from unifiednn_core.engine.events import Stepped, StepsRecorded
 from unifiednn_core.engine.graphs import RecordedLearner
@@ -296,7 +296,7 @@ class SubModel:
         ready = None if self._on_host else launched(self.device)
         return Stepped(self.name, self.steps_done, loss, correct if labels else None, labels, ready)
 
-    def prepare_recording(self, recorder: StepRecorder) -> bool:
+    def prepare_recording(self, recorder: CudaRecorder) -> bool:
         """Step in the lane of this recorder from now on; returns whether `record_step` is due before the next step.
 
         Steps before the first call are never replayed.
@@ -307,7 +307,7 @@ class SubModel:
         self.learner = self._recorded
         return self._recorded.prepare(recorder)
 
-    def record_step(self, recorder: StepRecorder) -> StepsRecorded | None:
+    def record_step(self, recorder: CudaRecorder) -> StepsRecorded | None:
         """Record a full step, inside `world`, while nothing else computes; tells whether steps are replayed now.
 
         Does nothing between two epochs.

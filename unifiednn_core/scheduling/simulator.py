@@ -8,10 +8,9 @@ those step that the policy names next, as long as that pays (`scheduling.company
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Protocol
 
 from unifiednn_core.scheduling.base import Decision, JobView, Policy, Quantum, Shares, View, decide_or_fall_back
 from unifiednn_core.scheduling.company import LEAST_GAIN, MOST_DELAY
@@ -55,13 +54,8 @@ class SimulatedTurn:
     """1 for the policy's choice, more for its company."""
 
 
-class MayJoin(Protocol):
-    """Says who may step beside whom."""
-
-    def __call__(
-        self, candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]"
-    ) -> bool:
-        """Whether `candidate` may step beside those at work, the policy's choice first; both are among `unended`."""
+MayJoin = Callable[["JobProgress", "Sequence[JobProgress]", "Iterable[JobProgress]"], bool]
+"""Whether a candidate may step beside those at work, the policy's choice first; both are among the last."""
 
 
 def pays(candidate: "JobProgress", at_work: "Sequence[JobProgress]", unended: "Iterable[JobProgress]" = ()) -> bool:

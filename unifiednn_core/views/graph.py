@@ -17,11 +17,10 @@ HEAD = (
 def graph_dot(stored: str, names: Collection[str] | None = None) -> str:
     """One global input and output, between them one cluster for each sub-model, or only for those of `names`.
 
-    `stored` is `RunRow.graph`; empty before the networks are merged. Older versions stored DOT text, which cannot be
-    divided: with `names` it gives nothing.
+    `stored` is `HybridRow.graph`; empty before the networks are merged, and so is the text then.
     """
-    if not stored.startswith("["):
-        return stored if names is None else ""
+    if not stored:
+        return ""
     shown = [graph for graph in json.loads(stored) if names is None or graph["name"] in names]
     lines = [line for place, graph in enumerate(shown) for line in _cluster(place, graph)]
     return "\n".join((*HEAD, *lines, "}"))

@@ -219,11 +219,6 @@ def test_the_graph_shows_a_persons_clusters_counted_from_the_first() -> None:
     assert graph_dot(json.dumps(GRAPH), {"lenet", "resnet"}) == whole
 
 
-def test_a_graph_of_an_older_version_is_shown_whole_or_not_at_all() -> None:
-    assert graph_dot("digraph { a }") == "digraph { a }"
-    assert graph_dot("digraph { a }", {"a"}) == graph_dot("") == ""
-
-
 def test_everything_that_the_service_tells_of_a_shared_run_is_filtered(here: World) -> None:
     here.store.hybrids.update(SHARED, graph=json.dumps(GRAPH).replace("lenet", "bravo").replace("resnet", "alpha"))
     for actor, own, other in ((ALICE, "alpha", "bravo"), (BOB, "bravo", "alpha")):
