@@ -196,7 +196,7 @@ class Fleet:
             self._join(hybrid, _Member(self._line.pop(member.key), self._jobs[member.key], member.moved_at_s))
 
     def _predicted_bytes(self, view: HybridView) -> int:
-        return predicted_bytes(view, self._devices[view.device], self._view.lanes, self._view.company_share) or 0
+        return predicted_bytes(view, self._devices[view.device], self._view.lanes) or 0
 
     def _join(self, hybrid: _Hybrid, member: _Member) -> None:
         hybrid.members[member.job.name], member.joined = member, True

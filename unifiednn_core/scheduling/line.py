@@ -142,10 +142,7 @@ class FleetView:
     gather_n: int = 4
     lanes: int = 1
     """Lanes of shared hybrids."""
-    company_share: float = COMPANY_SHARE
     move_cost_s: float = 5.0
-    read_bytes_per_s: float = 200e6
-    """Speed at which data sets become resident: what a hybrid saves that holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

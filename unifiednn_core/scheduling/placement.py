@@ -44,25 +44,25 @@ from unifiednn_core.scheduling.line import (
 from unifiednn_core.spec.devices import CUDA
 from unifiednn_core.spec.sharing import PERMISSION
 
+READ_BYTES_PER_S = 200e6
+"""Speed at which data sets become resident: what a hybrid saves that holds them."""
 MEMORY_SHARE = 0.9
 """Share of a device that the predicted peak of a hybrid may take if it has more than one submission."""
 
 NOTHING = Need(kept_bytes=0, working_bytes=0)
 
 
-def hybrid_bytes(
-    needs: Iterable[Need], context_bytes: int, *, lanes: int = 1, company_share: float = COMPANY_SHARE
-) -> int:
+def hybrid_bytes(needs: Iterable[Need], context_bytes: int, *, lanes: int = 1) -> int:
     """Most memory that a hybrid can take under any policy: when all have started, and the worst of them steps."""
-    return Sums().add(*needs).peak_bytes(context_bytes, lanes, company_share)
+    return Sums().add(*needs).peak_bytes(context_bytes, lanes)
 
 
-def predicted_bytes(hybrid: HybridView, device: DeviceView, lanes: int, company_share: float) -> int | None:
+def predicted_bytes(hybrid: HybridView, device: DeviceView, lanes: int) -> int | None:
     """Predicted peak of a hybrid on its device; None if that of a member is unknown."""
     needs = [member.need for member in hybrid.members if member.need is not None]
     if hybrid.private or len(needs) < len(hybrid.members):
         return hybrid.peak_bytes
-    return hybrid_bytes(needs, device.context_bytes, lanes=lanes, company_share=company_share)
+    return hybrid_bytes(needs, device.context_bytes, lanes=lanes)
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Sums:
             self.data.update(need.data)
         return self
 
-    def peak_bytes(self, context_bytes: int, lanes: int, company_share: float, more: Need = NOTHING) -> int:
+    def peak_bytes(self, context_bytes: int, lanes: int, more: Need = NOTHING) -> int:
         """Most memory with the context, of all and one more."""
         unslack_bytes = max(self.unslack_bytes, more.working_bytes - more.slack_bytes)
         copies_bytes = self.copies_bytes + more.copies_bytes
@@ -103,7 +103,7 @@ class Sums:
         if lanes < 2:
             return peak_bytes
         most_bytes = max(self.most_company_bytes, more.company_bytes)
-        return peak_bytes + min(self.company_bytes + more.company_bytes - most_bytes, int(company_share * peak_bytes))
+        return peak_bytes + min(self.company_bytes + more.company_bytes - most_bytes, int(COMPANY_SHARE * peak_bytes))
 
     def _new_data_bytes(self, need: Need) -> int:
         return sum(size for sha256, size in need.data.items() if sha256 not in self.data)
@@ -140,7 +140,6 @@ class Site:
     index: int
     hybrid: HybridView | None
     lanes: int
-    company_share: float
     sums: Sums | None = None
     """None: the memory of a member is unknown, so nobody joins."""
     predicted_bytes: int | None = 0
@@ -180,7 +179,7 @@ class Site:
 
     def peak_bytes(self, sums: Sums, more: Need = NOTHING, *, lanes: int | None = None) -> int:
         """Predicted peak of a hybrid of these on this device."""
-        return sums.peak_bytes(self.device.context_bytes, lanes or self.lanes, self.company_share, more)
+        return sums.peak_bytes(self.device.context_bytes, lanes or self.lanes, more)
 
     def most_bytes(self, *, alone: bool) -> float:
         """Memory that a hybrid may take. One submission alone may take it all, as its check has promised."""
@@ -389,7 +388,7 @@ class _Fleet:
         """Seconds left there, without those that resident data sets save."""
         held = set() if site.sums is None or entry.need is None else site.sums.data.keys() & entry.need.data.keys()
         saved_bytes = 0 if entry.need is None else sum(entry.need.data[sha256] for sha256 in held)
-        return self._load_s(site) - saved_bytes / self.view.read_bytes_per_s
+        return self._load_s(site) - saved_bytes / READ_BYTES_PER_S
 
     def expected_s(self, left_s: float | None) -> float:
         """Seconds left, or what is usual."""
@@ -431,11 +430,11 @@ class _Fleet:
         return site.device.pool or site.device.name
 
     def _site(self, index: int, device: DeviceView, hybrid: HybridView | None) -> Site:
-        site = Site(device, index, hybrid, self.view.lanes, self.view.company_share)
+        site = Site(device, index, hybrid, self.view.lanes)
         if hybrid is None:
             return site
         needs = [member.need for member in hybrid.members if member.need is not None]
-        site.predicted_bytes = predicted_bytes(hybrid, device, self.view.lanes, self.view.company_share)
+        site.predicted_bytes = predicted_bytes(hybrid, device, self.view.lanes)
         if device.name != hybrid.device and site.predicted_bytes is not None:
             site.predicted_bytes = site.bytes_of(site.predicted_bytes)
         site.sums = None if site.predicted_bytes is None or hybrid.private else Sums().add(*needs)

@@ -20,7 +20,7 @@ from unifiednn_core.service.permissions import Guard, permission
 from unifiednn_core.service.roles import NO_ROLE, Actor, Role
 from unifiednn_core.spec.run import person_id
 from unifiednn_core.spec.sharing import Sharing
-from unifiednn_core.store.people import QUOTA, People, TokenRow
+from unifiednn_core.store.people import QUOTA, SHARING, People, TokenRow
 from unifiednn_core.views.people import AuditView, PersonView, SharingView, TokenView, view_of
 
 SHOWN_LINES, CSV_LINES = 500, 100_000
@@ -53,7 +53,7 @@ class PeopleService:
         _require_address(person)
         given = role if role == NO_ROLE else Role.of(role).value
         self._require_another(person)
-        self._people.give_role(person_id(person), given, self.guard.actor.label)
+        self._people.give(person_id(person), self.guard.actor.label, role=given)
 
     @permission(Role.ADMIN, about="{person}")
     def forget_person(self, person: str) -> None:
@@ -70,7 +70,7 @@ class PeopleService:
         if len(name) > LONGEST_TEAM:
             message, remedy = f"The name has {len(name)} characters.", f"Give at most {LONGEST_TEAM}."
             raise BadInput.of("Team", "team", message, remedy)
-        self._people.give_team(person_id(person), name or None, self.guard.actor.label)
+        self._people.give(person_id(person), self.guard.actor.label, team=name or None)
 
     @permission(Role.ADMIN, about="{person} {tickets}")
     def give_tickets(self, person: str, tickets: int) -> None:
@@ -82,19 +82,20 @@ class PeopleService:
         if not 1 <= tickets <= MOST_TICKETS:
             message, remedy = f"{tickets} is not a valid number of tickets.", f"Give 1 to {MOST_TICKETS}."
             raise BadInput.of("Tickets", "tickets", message, remedy)
-        self._people.give_tickets(person_id(person), tickets, self.guard.actor.label)
+        given = None if tickets == 1 else tickets
+        self._people.give(person_id(person), self.guard.actor.label, tickets=given)
 
     @permission(Role.ADMIN, audited=False)
     def sharing(self) -> SharingView:
         """Who may share a process."""
-        row, sharing = self._people.sharing(), self._people.sharing_rule().sharing
+        row, sharing = self._people.setting(SHARING), self._people.sharing_rule().sharing
         told = SharingView(sharing=sharing.value, meaning=sharing.meaning)
         return told if row is None else replace(told, changed_at_s=row.changed_at_s, changed_by=row.changed_by)
 
     @permission(Role.ADMIN, about="{sharing}")
     def set_sharing(self, sharing: str) -> None:
         """Set who may share a process: submissions, additions and starts follow it from now on. Raises `BadInput`."""
-        self._people.set_sharing(Sharing.of(sharing), self.guard.actor.label)
+        self._people.set_setting(SHARING, Sharing.of(sharing).value, self.guard.actor.label)
 
     @permission(Role.ADMIN, audited=False)
     def tokens(self) -> tuple[TokenView, ...]:
@@ -155,7 +156,7 @@ class PeopleService:
             raise BadInput.of("Quota", "quota", f"A quota cannot be {quota_bytes:,} bytes.", "Give 1 MiB or more.")
         by = self.guard.actor.label
         if person.strip():
-            self._people.set_quota(person_id(person), quota_bytes, by)
+            self._people.give(person_id(person), by, quota_bytes=quota_bytes)
         else:
             self._people.set_setting(QUOTA, "" if quota_bytes is None else str(quota_bytes), by)
 

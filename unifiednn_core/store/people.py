@@ -17,6 +17,7 @@ from unifiednn_core.store.schema import Base, RunRow, SubModelRow, distinct
 
 MOST_WAITING = 1000
 SHARING = "sharing"
+"""Setting: who may share a process from the next start on."""
 QUOTA = "quota_bytes"
 """Setting: most bytes of one person's files; empty without a limit."""
 
@@ -106,20 +107,10 @@ class People(Repository):
         """All people who were given something, by id."""
         return self._rows(select(PersonRow).order_by(PersonRow.id))
 
-    def give_role(self, person: str, role: str, by: str) -> None:
-        """Give a role to a person; replaces an earlier one."""
+    def give(self, person: str, by: str, **columns: str | int | None) -> None:
+        """Give a role, team, tickets or quota to a person, in place of an earlier one; "" and None take it away."""
         with self._database.write() as session:
-            self._give(session, person, by, role=role)
-
-    def give_team(self, person: str, team: str | None, by: str) -> None:
-        """Put a person into a team, and out of an earlier one."""
-        with self._database.write() as session:
-            self._give(session, person, by, team=team)
-
-    def give_tickets(self, person: str, tickets: int, by: str) -> None:
-        """Give a person another share of the device; 1 is everyone's."""
-        with self._database.write() as session:
-            self._give(session, person, by, tickets=None if tickets == 1 else tickets)
+            self._give(session, person, by, **columns)
 
     def tickets_of(self, person: str) -> int:
         """Share of a person under the policy `fair`."""
@@ -143,11 +134,6 @@ class People(Repository):
         elif row in session:
             session.delete(row)
 
-    def set_quota(self, person: str, quota_bytes: int | None, by: str) -> None:
-        """Limit what a person's files may take; None leaves it to the quota of everybody."""
-        with self._database.write() as session:
-            self._give(session, person, by, quota_bytes=quota_bytes)
-
     def quota_of(self, person: str) -> int | None:
         """Most bytes that a person's files may take; None without a limit."""
         with self._database.read() as session:
@@ -165,16 +151,6 @@ class People(Repository):
         """Change a setting of the installation."""
         with self._database.write() as session:
             session.merge(SettingRow(name=name, value=value, changed_at_s=self._clock.utc_s(), changed_by=by))
-
-    def sharing(self) -> SettingRow | None:
-        """Who may share a process, as an admin set it, or None."""
-        return self._get(SettingRow, SHARING)
-
-    def set_sharing(self, sharing: Sharing, by: str) -> None:
-        """Set who may share a process from the next start on."""
-        with self._database.write() as session:
-            row = SettingRow(name=SHARING, value=sharing.value, changed_at_s=self._clock.utc_s(), changed_by=by)
-            session.merge(row)
 
     def sharing_rule(self) -> SharingRule:
         """Who may share a process now."""

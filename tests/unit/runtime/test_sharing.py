@@ -13,7 +13,7 @@ from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.sharing import PERMISSION, Sharing
 from unifiednn_core.store import Store
 from unifiednn_core.store.commands import Verb
-from unifiednn_core.store.people import parties_of
+from unifiednn_core.store.people import SHARING, parties_of
 from unifiednn_core.store.schema import SubModelRow
 
 
@@ -48,7 +48,7 @@ def test_a_run_of_strangers_waits_is_overtaken_and_starts_once_they_are_of_one_t
     assert waits_for.startswith(PERMISSION) and "alice (no team), bob (no team)" in waits_for
     store.runs.transition("hers", None, Event.FAIL)
     for person in ("alice", "bob"):
-        store.people.give_team(person, "red", "ada")
+        store.people.give(person, "ada", team="red")
     clock.advance(NOTE_AGAIN_S)
     supervisor.tick()
     run, _ = store.runs.get("strangers-0")
@@ -60,11 +60,11 @@ def test_the_setting_at_the_start_counts(
     store: Store, supervisor: Supervisor, launcher: Launcher, sharing: Sharing
 ) -> None:
     for person in ("alice", "bob"):
-        store.people.give_team(person, "red", "ada")
+        store.people.give(person, "ada", team="red")
     add_run(store, "team", 1, "cpu", owners=("alice", "bob"))
     add_run(store, "all", 2, "cuda:0", owners=("alice", "carol"))
     add_run(store, "own", 3, "cuda:1", owners=("carol", "carol"))
-    store.people.set_sharing(sharing, "ada")
+    store.people.set_setting(SHARING, sharing.value, "ada")
     supervisor.tick()
     expected = {Sharing.OWN: {"own"}, Sharing.TEAM: {"own", "team"}, Sharing.EVERYONE: {"own", "team", "all"}}
     assert set(launcher.started) == expected[sharing]
@@ -116,11 +116,11 @@ def test_whoever_is_not_in_the_process_or_sees_nobody_train_there_does_not_count
 
 def test_a_living_worker_holds_the_memory_of_what_has_ended_in_it(store: Store) -> None:
     add_run(store, "r", owners=("alice", "bob"))
-    store.people.set_sharing(Sharing.EVERYONE, "ada")
+    store.people.set_setting(SHARING, Sharing.EVERYONE.value, "ada")
     take_up(store, "r")
     for name in ("a", "b"):
         store.runs.transition("r", name, Event.FAIL)
-    store.people.set_sharing(Sharing.TEAM, "ada")
+    store.people.set_setting(SHARING, Sharing.TEAM.value, "ada")
     with pytest.raises(BadInput, match="may not share a process"):
         add(store, "carol")
     assert {party.person for party in parties_of(*store.runs.get("r"))} == {"alice", "bob"}
@@ -129,10 +129,10 @@ def test_a_living_worker_holds_the_memory_of_what_has_ended_in_it(store: Store) 
 def test_an_addition_and_a_retry_are_refused_in_the_same_transaction(store: Store) -> None:
     """Whatever happened since the service looked."""
     for person in ("alice", "bob"):
-        store.people.give_team(person, "red", "ada")
+        store.people.give(person, "ada", team="red")
     add_run(store, "r", owners=("alice", "bob"))
     store.runs.fail_submodel("r", "b", "Its loss is infinite.", "Retry it.")
-    store.people.set_sharing(Sharing.OWN, "ada")
+    store.people.set_setting(SHARING, Sharing.OWN.value, "ada")
     before = [row.state for row in store.runs.get("r")[1]]
     for join in (lambda: store.commands.issue("r", "b", Verb.RETRY), lambda: add(store, "bob")):
         with pytest.raises(BadInput, match="may not share a process") as raised:
@@ -140,6 +140,6 @@ def test_an_addition_and_a_retry_are_refused_in_the_same_transaction(store: Stor
         assert "alice" not in str(raised.value) and "bob" not in str(raised.value), "a submitter may read it"
     assert [row.state for row in store.runs.get("r")[1]] == before and store.commands.open("r") == []
     add(store, "alice")
-    store.people.set_sharing(Sharing.TEAM, "ada")
+    store.people.set_setting(SHARING, Sharing.TEAM.value, "ada")
     store.commands.issue("r", "b", Verb.RETRY)
     assert [row.state for row in store.runs.get("r")[1]] == ["queued"] * 3

@@ -300,7 +300,7 @@ def test_a_paused_export_is_resumed_and_that_is_answered_at_the_second_try(
 def test_deadlines_and_joins_are_on_the_clock_of_the_run_and_tickets_are_the_owners(
     worker: Worker, store: Store
 ) -> None:
-    store.people.give_tickets("ann", 3, "admin")
+    store.people.give("ann", "admin", tickets=3)
     store.runs.update("r", created_at_s=100.0)
     _, members = store.hybrids.get("r")
     first, late = (member.row for member in members)

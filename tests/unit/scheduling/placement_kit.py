@@ -8,7 +8,17 @@ from dataclasses import replace
 
 from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.fcfs import FirstComeFirstServed
-from unifiednn_core.scheduling.line import DeviceView, FleetView, HybridView, Need, Placed, Plan, PoolMode, Waiting
+from unifiednn_core.scheduling.line import (
+    COMPANY_SHARE,
+    DeviceView,
+    FleetView,
+    HybridView,
+    Need,
+    Placed,
+    Plan,
+    PoolMode,
+    Waiting,
+)
 from unifiednn_core.scheduling.round_robin import RoundRobin
 from unifiednn_core.scheduling.simulator import SimulatedJob
 from unifiednn_core.scheduling.sjf import ShortestJobFirst
@@ -186,7 +196,7 @@ def view_of(chance: random.Random, *, most: int = 8, known: bool = True, **given
 # --- the oracle -------------------------------------------------------------------------------------------------------
 
 
-def peak(needs: Sequence[Need], context: int, lanes: int, share: float) -> int:
+def peak(needs: Sequence[Need], context: int, lanes: int) -> int:
     """When all have started: the worst of the moments at which each of them steps."""
     copies = sum(one.copies_bytes for one in needs)
     steps = max(one.working_bytes + max(0, copies - one.slack_bytes) for one in needs)
@@ -195,7 +205,7 @@ def peak(needs: Sequence[Need], context: int, lanes: int, share: float) -> int:
         data |= one.data
     whole = context + sum(one.kept_bytes for one in needs) + steps + sum(data.values())
     company = sorted(one.company_bytes for one in needs)[:-1]
-    return whole + (min(sum(company), int(share * whole)) if lanes > 1 else 0)
+    return whole + (min(sum(company), int(COMPANY_SHARE * whole)) if lanes > 1 else 0)
 
 
 def check_plan(view: FleetView, plan: Plan) -> None:
@@ -233,7 +243,6 @@ def check_plan(view: FleetView, plan: Plan) -> None:
                 [one for one in needs if one is not None],
                 on.context_bytes,
                 1 if alone else view.lanes,
-                view.company_share,
             )
         else:
             assert alone  # of unknown memory, or private
@@ -241,7 +250,7 @@ def check_plan(view: FleetView, plan: Plan) -> None:
         limit = on.total_bytes if alone else int(0.9 * (on.total_bytes or 0))
         assert limit is None or size <= limit
         before = [one.need for one in residents if one.need is not None]
-        was = peak(before, on.context_bytes, view.lanes, view.company_share) if before else 0
+        was = peak(before, on.context_bytes, view.lanes) if before else 0
         grown[on.pool or on.name] += size - was
     for pool, more in grown.items():
         free = [one.free_bytes for one in view.devices if (one.pool or one.name) == pool]
