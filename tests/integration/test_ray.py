@@ -14,7 +14,6 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import load_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.new_interpreters, pytest.mark.xdist_group("ray")]
 EPOCHS = {"lenet": 6, "resnet": 2, "transformer": 2}
 ATTEMPTS = "SELECT DISTINCT device FROM attempts WHERE run_id = ? ORDER BY attempt"
 
