@@ -65,7 +65,9 @@ def test_a_concurrent_baseline_ends_with_the_hybrid_s_bits_and_its_own_figures(
         assert part.service_s == pytest.approx(end_s - start_s)
         assert part.cpu_s is not None and part.cpu_s > 0
         assert part.peak_memory_bytes is not None and part.peak_memory_bytes > 50_000_000
-        assert state_sha256(load_file(part.model_path or "")) == part.state_sha256
+        assert (
+            state_sha256(load_file(baseline.home.run(baseline.run_id) / (part.model_path or ""))) == part.state_sha256
+        )
         assert part.artifact is None
     assert baseline.hybrid.cpu_s == pytest.approx(sum(part.cpu_s or 0 for part in baseline.parts.values()))
     assert baseline.hybrid.memory_source == PROCESS_PSS

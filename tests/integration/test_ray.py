@@ -78,6 +78,16 @@ def test_two_runs_train_on_two_nodes_with_the_bits_of_home(
         assert "Traceback" not in cluster.run(run_id).log()
 
 
+def test_a_baseline_on_a_node_gives_the_same_bits(cluster: Cluster, spec: Path, at_home: dict[str, str | None]) -> None:
+    run_id = cluster.submit(spec, device="n2")
+    finished(cluster, run_id, at_home)
+    baseline = cluster.run(cluster.service.comparisons.start_baseline(run_id, "sequential"))
+    assert baseline.finish().state is State.COMPLETED, cluster.told(baseline)
+    assert baseline.hashes() == at_home
+    told = cluster.service.runs.document(baseline.run_id)["submodels"]
+    assert all(Path(part["model_path"]).is_file() for part in told.values())
+
+
 def test_a_killed_node_loses_nothing_but_steps_since_a_checkpoint(
     cluster: Cluster, spec: Path, at_home: dict[str, str | None]
 ) -> None:

@@ -56,7 +56,7 @@ class BaselineRunner:
 
     def __init__(self, home: Home, store: Store, run_id: str, attempt: int, courier: Courier | None = None):
         """`courier` is None on the server's machine."""
-        self._store, self._run_id = store, run_id
+        self._store, self._run_id, self._courier = store, run_id, courier
         store.commands.adopt(run_id)
         stopping = State(store.runs.get(run_id)[0].state) is State.STOPPING
         if attempt > 1 and not stopping:
@@ -98,6 +98,8 @@ class BaselineRunner:
                 message = scripts.inbox.get(timeout=LISTEN_S)
                 if isinstance(message, ScriptEnd):
                     scripts.end(message)
+                    if self._courier is not None and message.code == 0:
+                        self._courier.keep(message.name, [f"models/{message.name}.safetensors"])
                     next_write_s = 0.0
                     continue  # the next script starts before anything else
                 scripts.hear(message)

@@ -179,8 +179,8 @@ class Scripts:
         self.writer.batch.hybrid |= {"cpu_s": self._cpu_s, "now_reason": None}
         self._record_slice(track, track.reason, end_s)
         if weights is not None:
-            path = str(self._files.weights(track.name))
-            columns |= {"model_path": path, "state_sha256": weights["state_sha256"]}
+            place = f"models/{self._files.weights(track.name).name}"
+            columns |= {"model_path": place, "state_sha256": weights["state_sha256"]}
             self.writer.move(track.name, Event.COMPLETE)
         elif track.asked_to_end_s is not None:
             self._halt(track)

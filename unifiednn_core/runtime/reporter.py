@@ -278,7 +278,7 @@ class Reporter:
             model = {
                 "artifact": separated.archive.name,
                 "artifact_bytes": separated.size_bytes,
-                "model_path": str(separated.model_path),
+                "model_path": f"models/{separated.model_path.name}",
                 "state_sha256": separated.state_sha256,
             }
         if exported.discarded:

@@ -72,7 +72,7 @@ class Service:
         guard = Guard(actor, store.runs, store.people, self._recent, self._devices_elsewhere)
         room = Room(home, store, actor, self._recent)
         importer = FileImporter(home, store.library, actor, room)
-        reader = RunReader(store, clock, actor, importer.references, self._line, self._recent)
+        reader = RunReader(home, store, clock, actor, importer.references, self._line, self._recent)
         submissions = Submissions(home, store, clock, actor, importer, reader)
         self.runs = RunService(guard, home, store, clock, reader, submissions)
         self.library = LibraryService(guard, home, store, importer, submissions, room)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from unifiednn_core.base.clock import Clock
+from unifiednn_core.base.paths import Home
 from unifiednn_core.service.filtering import as_seen_by
 from unifiednn_core.service.line import Line
 from unifiednn_core.service.ownership import owners_of
@@ -28,6 +29,7 @@ class RunReader:
 
     def __init__(
         self,
+        home: Home,
         store: Store,
         clock: Clock,
         actor: Actor,
@@ -35,7 +37,8 @@ class RunReader:
         line: Line,
         recent: Recent,
     ):
-        self._store, self._clock, self._actor, self._own_files = store, clock, actor, own_files
+        self._home, self._store, self._clock = home, store, clock
+        self._actor, self._own_files = actor, own_files
         self._line, self._recent = line, recent
 
     def all(self, within_s: float = 0.0) -> tuple[RunView, ...]:
@@ -120,7 +123,8 @@ class RunReader:
 
     def document(self, run_id: str) -> dict[str, Any]:
         """The document of `unifiednn train --json`, with paths of the server only for people at the machine."""
-        paths = {part.name: part.model_path for part in self._store.runs.get(run_id)[1]} if self._actor.here else {}
+        parts = self._store.runs.get(run_id)[1] if self._actor.here else ()
+        paths = {part.name: str(self._home.run(run_id) / part.model_path) for part in parts if part.model_path}
         return present.document(self.view(run_id, last_slices=None), paths)
 
     def comparable(self, run_id: str, within_s: float = 0.0) -> tuple[RunView, ...]:

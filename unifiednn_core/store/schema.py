@@ -250,6 +250,7 @@ class SubModelRow(Base):
     artifact_bytes: Mapped[int | None]
     artifact_at_s: Mapped[float | None]
     model_path: Mapped[str | None]
+    """Of the trained model, in the folder of its run."""
     state_sha256: Mapped[str | None]
     certificate: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     """Fields of `preflight.report.Certificate`; None before it is made."""
