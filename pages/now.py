@@ -83,8 +83,7 @@ def _hybrids() -> tuple[ListedHybrid, ...]:
 
 def _head(active: Sequence[RunView], queued: Sequence[RunView]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="now-head"):
-        note = f"{_counts(active, queued)} · data as of {frame.clock()}"
-        st.html(markup.title("Now", markup.note(note)))
+        st.html(markup.title("Now", markup.note(f"{_counts(active, queued)} · data as of {frame.clock()}")))
         actions.demo_button("demo-head", "secondary")
         _build_button("build-head", type="secondary" if active else "primary")
 

@@ -61,8 +61,7 @@ def _sharing() -> None:
     since = "This is the default."
     if now.changed_by is not None:
         since = f"Set by {now.changed_by}, {frame.ago(now.changed_at_s)}."
-    heading = f"Who may share a process: {now.sharing}"
-    st.html(markup.section(heading, f"{now.meaning} {since}"))
+    st.html(markup.section(f"Who may share a process: {now.sharing}", f"{now.meaning} {since}"))
     with st.form("set-sharing"), st.container(horizontal=True, vertical_alignment="bottom"):
         options = list(map(str, Sharing))
         chosen = st.selectbox("Who may share a process", options, index=options.index(now.sharing), key="sharing-of")

@@ -45,8 +45,7 @@ def draw(_live: bool) -> None:
     line, hybrids = service.queue.line(), service.queue.hybrids()
     devices, pooling = service.devices.devices(), service.queue.pooling()
     actions.show_refusals()
-    note = f"One queue for all devices. · data as of {frame.clock()}"
-    st.html(markup.title("Queue", markup.note(note)))
+    st.html(markup.title("Queue", markup.note(f"One queue for all devices. · data as of {frame.clock()}")))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
     if nodes := service.devices.nodes():
         rows = ({"Node": node.name, "State": node.state.capitalize(), "Why": node.why} for node in nodes)
@@ -71,10 +70,9 @@ def _facts(
     ready = sum(device.state == "ready" for device in devices)
     used = sum(hybrid.memory_bytes or 0 for hybrid in hybrids)
     behind = "nobody" if oldest is None else f"the first came {frame.ago(oldest)}"
-    where = f"in {wording.count_text(len(hybrids), 'hybrid')}"
     return [
         markup.Fact("Waiting", str(waiting), markup.text(behind)),
-        markup.Fact("Training", str(members), markup.text(where)),
+        markup.Fact("Training", str(members), markup.text(f"in {wording.count_text(len(hybrids), 'hybrid')}")),
         markup.Fact("Devices", f"{ready} of {len(devices)}", "ready"),
         markup.Fact("Memory", memory_text(used), "of all hybrids now"),
         markup.Fact("Mode", pooling.mode.capitalize(), markup.text(MODES[pooling.mode]), wide=True),

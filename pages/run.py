@@ -47,8 +47,7 @@ def main() -> None:
         if st.session_state.pop(DELETING, None) == run_id:  # from its own page
             _leave()
         else:
-            message = f"There is no run '{run_id}'."
-            st.html(markup.notice("red", "error", "No such run", message, "Choose one below."))
+            st.html(markup.notice("red", "error", "No such run", f"There is no run '{run_id}'.", "Choose one below."))
     focus.draw()
     dialogs.draw_all()
     run_table.draw_deletion()

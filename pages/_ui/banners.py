@@ -49,7 +49,7 @@ def draw(view: RunView) -> None:
     age_s = view.heartbeat_age_s
     if view.state not in ENDED and age_s is not None and age_s > wording.STALE_AFTER_S:
         st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(age_s)))
-    words = wording.state_words(view.state)
+    words = wording.STATES[view.state]
     if view.state in (State.INTERRUPTED, State.FAILED):
         _end(view, told=bool(broken))
     elif view.state in WAITING:
@@ -77,7 +77,7 @@ def _failures(view: RunView, broken: Sequence[SubModelView]) -> None:
 
 def _end(view: RunView, *, told: bool) -> None:
     """How a run ended early; one quiet line if the failures above tell it already."""
-    words = wording.state_words(view.state)
+    words = wording.STATES[view.state]
     cause, remedy, allowed = view.cause or words.sentence, view.remedy or "", view.actions & own_actions(view)
     if told and not allowed:
         st.html(markup.quiet("info", f"{cause} {remedy}".strip()))
@@ -93,7 +93,7 @@ def _waits(view: RunView) -> str:
     """What a run waits for, where it is in line, and when it starts."""
     if view.state is State.PAUSED:
         return PAUSED_RUN
-    sentences = [wording.state_words(view.state).sentence]
+    sentences = [wording.STATES[view.state].sentence]
     if view.state is State.QUEUED:
         if view.waits_for:
             sentences = [f"It waits for {view.waits_for.rstrip('.')}."]
@@ -125,7 +125,7 @@ def is_broken(submodel: SubModelView) -> bool:
 
 def failure_panel(run_id: str, submodel: SubModelView, *, primary: bool) -> None:
     """Draw cause, remedy and possible retries of a sub-model; `primary` is the look of the suggested one."""
-    label = "Results in doubt" if submodel.in_doubt else wording.state_words(submodel.state).label
+    label = "Results in doubt" if submodel.in_doubt else wording.STATES[submodel.state].label
     with st.container(key=f"panel-{submodel.name}"):
         st.html(markup.notice("red", "error", f"{submodel.name}: {label}", submodel.cause or "", submodel.remedy or ""))
         if Event.RETRY in submodel.actions:

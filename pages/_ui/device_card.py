@@ -45,8 +45,7 @@ def memory_bar(card: DeviceCard) -> str:
         return ""
     own = card.used_bytes if card.own_bytes is None else min(card.own_bytes, card.used_bytes)
     parts = ((own, OWN), (card.used_bytes - own, OTHERS))
-    label = f"Memory of {card.name}"
-    return markup.parts_bar([(size / card.total_bytes, colour) for size, colour in parts], label)
+    return markup.parts_bar([(size / card.total_bytes, colour) for size, colour in parts], f"Memory of {card.name}")
 
 
 def _card(card: DeviceCard) -> str:

@@ -218,9 +218,8 @@ def _adjust_devices(view: RunView, *, key: str) -> None:
             with st.container(horizontal=True, vertical_alignment="center", key=f"row-devices-{one.name}"):
                 cut = markup.text(nodes_text(one.nodes.count, one.nodes.shares))
                 st.html(f'{markup.signed_name(one.number, one.name)}<span class="u-under">{cut}</span>')
-                label = f"Logical devices of {wording.plain(one.name)}"
                 typed[one.name] = st.number_input(
-                    label,
+                    f"Logical devices of {wording.plain(one.name)}",
                     1,
                     MOST_DEVICES,
                     one.nodes.devices,

@@ -79,8 +79,7 @@ def _retention() -> None:
         runs = _field("Keep ended runs, days", now.keep_runs_days, "retention-runs")
         checkpoints = _field("Keep their checkpoints, days", now.keep_checkpoints_days, "retention-checkpoints")
         limit = _field("Home folder at most, GiB", now.home_limit_gib, "retention-limit")
-        icon = ":material/visibility:"
-        shown = st.form_submit_button("Show what would go", icon=icon, key="retention-show")
+        shown = st.form_submit_button("Show what would go", icon=":material/visibility:", key="retention-show")
         saved = st.form_submit_button("Save", icon=":material/check:", key="retention-save")
     asked: dict[str, object] = {
         "keep_runs_days": runs or None,

@@ -89,8 +89,7 @@ def _row(one: DraftView, key: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"row-draft-{key}-{one.draft_id}"):
         # A link reloads the page, so that its fields hold the values of this draft.
         address = f"{page}?draft={quote(one.draft_id)}"
-        words = f"Open {one.name}"
-        link = f'<a class="u-clip" href="{address}" target="_self" title="{markup.text(words)}"><b>'
+        link = f'<a class="u-clip" href="{address}" target="_self" title="{markup.text(f"Open {one.name}")}"><b>'
         count = wording.count_text(one.submodels, "sub-model")
         cells = (f"{link}{markup.text(one.name)}</b></a>", count, markup.faint(frame.ago(one.changed_at_s)))
         st.html(markup.cells("u-brief u-draft", cells))

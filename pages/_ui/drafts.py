@@ -193,14 +193,14 @@ def summary(submodel: Mapping[str, Any], filenames: Mapping[str, str], data: Fil
     if (whole := SPLIT_PART.sub("", test)) != test and whole == SPLIT_PART.sub("", train):
         train = whole  # the split is told below
     start = submodel.get("start_from") or {}
-    begins = " · " + f"from {_short(start['file'], filenames)}" if start.get("file") else ""
+    begins = f" · from {_short(start['file'], filenames)}" if start.get("file") else ""
     swept = submodel.get(SWEEP) or {}
     changes = submodel.get("transforms") or ()
     changed = f" · {count_text(len(changes), 'transform')}" if changes else ""
     members = ""
     if swept:
         count = prod(map(len, swept.values()))
-        members = " · " + f"sweep of {count} over {', '.join(swept)}"
+        members = f" · sweep of {count} over {', '.join(swept)}"
     rate = short_number(hyper.get("learning_rate", 0.01))
     files = f"{model or 'no model yet'} on {train}" if train else f"{model or 'no model yet'}, no data yet"
     files += " (guessed)" if is_guess(submodel, "train_data") else ""

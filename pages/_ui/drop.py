@@ -32,8 +32,7 @@ class _Batch:
 
 def draw(*, key: str) -> list[Dropped]:
     """Draw the place; returns what was dropped, once, when all of it is read."""
-    label = "Drop models, data, a spec.json or Net.json"
-    sent, on_their_way = uploads.sent_batch(label, key=key)
+    sent, on_their_way = uploads.sent_batch("Drop models, data, a spec.json or Net.json", key=key)
     batch: _Batch = st.session_state.setdefault(f"{key}-batch", _Batch())
     if new := [one for one in sent if one not in batch.seen]:
         batch.refused.clear()

@@ -56,8 +56,7 @@ def pick(
         st.session_state[f"{key}-widget"] = widget
         picked_before = st.session_state.get(last) if last and f"-pick-{wanted}" in last else None
         index = options.index(picked_before) if picked_before in options else index
-    placeholder = "choose from the library"
-    picked = st.selectbox(label, options, index, title, widget, placeholder=placeholder)
+    picked = st.selectbox(label, options, index, title, widget, placeholder="choose from the library")
     if picked in known:
         file_facts = " · ".join((*facts(known[picked]), f"SHA-256 {known[picked].sha256[:LONG_SHA_LENGTH]}…"))
         st.html(markup.small(file_facts))
@@ -205,6 +204,5 @@ def draw_split(
         except UnifiedNNError as error:
             actions.show_error(error)
             return None
-    names = f"{wording.plain(train.filename)} and {wording.plain(test.filename)}"
-    st.toast(f"Imported {names}.", icon=":material/check:")
+    st.toast(f"Imported {wording.plain(train.filename)} and {wording.plain(test.filename)}.", icon=":material/check:")
     return train, test

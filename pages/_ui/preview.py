@@ -58,7 +58,7 @@ def _target(file: FileView, seen: DataPreview) -> markup.Fact:
         return markup.Fact("Targets", "none", NO_TARGETS)
     kind = markup.text(str(file.facts.get("target_dtype", "")))
     shape = file.facts.get("target_shape")
-    each = " · " + f"{markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
+    each = f" · {markup.shape(shape)} each" if isinstance(shape, list | tuple) and shape else ""
     if seen.targets is not None:
         return markup.Fact("Targets", _range(seen.targets), f"{_spread(seen.targets)} · {kind}{each}")
     count = sum(number > 0 for number in seen.class_counts)
@@ -106,7 +106,7 @@ def _balance(seen: DataPreview) -> str:
     span = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     words = f"{span} each"
     if per_bar > 1:
-        words += " · " + f"a bar is {per_bar} classes"
+        words += f" · a bar is {per_bar} classes"
     dense = "" if len(counts) <= MAX_LABELLED else " u-dense"
     return f'<div class="u-balance{dense}" role="list">{bars}</div>{markup.small(words)}'
 

@@ -42,8 +42,7 @@ def _memory(view: RunView) -> None:
 def _graph(view: RunView) -> None:
     dot = frame.service().runs.graph_dot(view.run_id)
     if dot:
-        alt = "The hybrid model as a graph, one box for each stretch of layers"
-        st.graphviz_chart(dot, width="content", alt=alt)
+        st.graphviz_chart(dot, width="content", alt="The hybrid model as a graph, one box for each stretch of layers")
     else:
         st.html(markup.small("The graph appears once the worker has merged the networks."))
 

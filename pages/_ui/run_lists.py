@@ -52,7 +52,7 @@ def _line(run: RunView, page: str, way: str) -> None:
     st.page_link(page, label=wording.plain(run.name), query_params={"run": run.run_id}, width=NAME_WIDTH_PX)
     if run.state is State.QUEUED:
         figure = f"position {run.queue_position}" if run.queue_position else "waiting"
-        figure += ", " + f"for {run.waits_for.rstrip('.')}" if run.waits_for else ""
+        figure += f", for {run.waits_for.rstrip('.')}" if run.waits_for else ""
         moment = f"submitted {frame.ago(run.created_at_s)}"
     else:
         figure = "-" if run.elapsed_s is None else duration_text(run.elapsed_s)

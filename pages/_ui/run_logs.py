@@ -28,8 +28,7 @@ def events(view: RunView) -> None:
         "Event": lambda title: markup.text(wording.title(title)),
         "Message": lambda told: _told(*told),
     }
-    caption = f"Newest first, at most {SHOWN_EVENTS}"
-    st.html(f'<div class="u-log">{markup.table(caption, table, looks)}</div>')
+    st.html(f'<div class="u-log">{markup.table(f"Newest first, at most {SHOWN_EVENTS}", table, looks)}</div>')
 
 
 def worker(view: RunView) -> None:

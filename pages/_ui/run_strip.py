@@ -51,8 +51,7 @@ def _who(view: RunView) -> markup.Fact:
         )
     if view.state is State.QUEUED and view.queue_position:
         when = frame.estimate(view.starts_in_s, view.ends_in_s) or wording.NO_ESTIMATE
-        place = f"number {view.queue_position}"
-        return markup.Fact("In the queue", markup.text(place), markup.text(when))
+        return markup.Fact("In the queue", markup.text(f"number {view.queue_position}"), markup.text(when))
     now = [part for part in view.submodels if part.holds_device]
     if len(now) > 1:
         names = wording.count_text(len(now), "sub-model")

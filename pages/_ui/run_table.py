@@ -31,8 +31,7 @@ def draw(_live: bool) -> bool:
     lives = choices.living > 0
     actions.show_refusals()
     count = wording.count_text(choices.total, "run")
-    as_of = f"data as of {frame.clock()}"
-    st.html(markup.title("Runs", markup.note(f"{count} · {as_of}" if choices.total else "")))
+    st.html(markup.title("Runs", markup.note(f"{count} · data as of {frame.clock()}" if choices.total else "")))
     if not choices.total:
         actions.empty_page("No runs yet", wording.NO_RUNS, "demo-choose")
         return lives
@@ -69,8 +68,7 @@ def draw_deletion() -> None:
     """Draw the dialog that asks before runs are deleted, if it is open. Call it once, in the body of a page."""
     asked: tuple[str, ...] | None = st.session_state.get(DELETING)
     if asked:
-        title = f"Delete {wording.count_text(len(asked), 'run')}?"
-        st.dialog(title, on_dismiss=_close)(_deletion)(asked)
+        st.dialog(f"Delete {wording.count_text(len(asked), 'run')}?", on_dismiss=_close)(_deletion)(asked)
 
 
 def ask_to_delete(run_ids: Sequence[str]) -> None:

@@ -28,8 +28,7 @@ def quota(view: QuotaView) -> str:
     """What the files of the viewer take, of how much; and what the home folder takes."""
     parts = f"library {memory_text(view.library)}, models {memory_text(view.models)}, "
     parts += f"newest checkpoints {memory_text(view.checkpoints)}"
-    mine = f"Your files: {memory_text(view.used_bytes)}"
-    lines = [_measure(mine, view.used_bytes, view.quota_bytes, parts)]
+    lines = [_measure(f"Your files: {memory_text(view.used_bytes)}", view.used_bytes, view.quota_bytes, parts)]
     if view.home_bytes is not None:
         free = "" if view.free_bytes is None else f"{memory_text(view.free_bytes)} free on the disk"
         home = f"Home folder: {memory_text(view.home_bytes)}"
@@ -38,7 +37,7 @@ def quota(view: QuotaView) -> str:
 
 
 def _measure(words: str, used: int, limit: int | None, more: str) -> str:
-    of = "" if limit is None else " " + f"of {memory_text(limit)}"
+    of = "" if limit is None else f" of {memory_text(limit)}"
     fraction = None if not limit else used / limit
     colour = None if fraction is None or fraction < 0.9 else "var(--u-red)"
     bar = "" if fraction is None else markup.bar(fraction, words, colour)
@@ -129,8 +128,7 @@ def draw_dialogs(held: Sequence[ShelvedFile]) -> None:
     by_sha = {one.file.sha256: one for one in held}
     if asked := st.session_state.get(DELETING):
         chosen = [by_sha[sha256] for sha256 in asked[1] if sha256 in by_sha]
-        title = f"Delete {wording.count_text(len(chosen), 'file')}?"
-        st.dialog(title, on_dismiss=_close)(_deletion)(asked[0], chosen)
+        st.dialog(f"Delete {wording.count_text(len(chosen), 'file')}?", on_dismiss=_close)(_deletion)(asked[0], chosen)
     elif (asked := st.session_state.get(RENAMING)) and asked[1] in by_sha:
         st.dialog("Rename", on_dismiss=_close)(_renaming)(asked[0], by_sha[asked[1]])
 
@@ -316,7 +314,7 @@ def _deletion(key: str, chosen: Sequence[ShelvedFile]) -> None:
         used += [wording.count_text(len(one.drafts), "draft")] if one.drafts else []
         words = f"used by {', '.join(used)}." if used else "nothing uses it."
         if one.owners > 1:
-            words += " " + f"Shared by {one.owners} people; it is deleted for all of them."
+            words += f" Shared by {one.owners} people; it is deleted for all of them."
         st.html(f"<p>{name}, {memory_text(one.file.size_bytes)}: {markup.text(words)}</p>")
     st.html(markup.small(f"{AGAIN} This cannot be undone."))
     with st.container(horizontal=True, horizontal_alignment="right"):

@@ -70,13 +70,10 @@ def row(view: RunView, submodel: SubModelView) -> str:
 
 def mini(submodel: SubModelView, run: RunView | None = None) -> str:
     """One line of the Now page; with its run it says who is next and who waits."""
-    epochs = f"{submodel.epochs_done:,} / {submodel.epochs:,} epochs"
-    loss = f"loss {wording.loss_text(submodel.train_loss)}"
-    tested = f"test {wording.accuracy_text(submodel.test_accuracy)}"
     figures = (
-        f'<span class="u-num">{epochs}{_deadline(submodel)}</span>'
-        f'<span class="u-num u-optional">{loss}</span>'
-        f'<span class="u-num u-optional">{tested}</span>'
+        f'<span class="u-num">{submodel.epochs_done:,} / {submodel.epochs:,} epochs{_deadline(submodel)}</span>'
+        f'<span class="u-num u-optional">loss {wording.loss_text(submodel.train_loss)}</span>'
+        f'<span class="u-num u-optional">test {wording.accuracy_text(submodel.test_accuracy)}</span>'
     )
     name = markup.signed_name(submodel.number, submodel.name)
     state = markup.state_badge(submodel.state) if run is None else markup.standing_badge(run, submodel)
@@ -174,8 +171,7 @@ def _deadline(submodel: SubModelView) -> str:
 
 
 def _progress(submodel: SubModelView) -> str:
-    label = f"Progress of {submodel.name}"
-    return markup.bar(submodel.progress, label, sign(submodel.number).colour)
+    return markup.bar(submodel.progress, f"Progress of {submodel.name}", sign(submodel.number).colour)
 
 
 CELLS: dict[str, Callable[[RunView, SubModelView], str]] = {

@@ -35,11 +35,8 @@ def listed(as_json: AsJson = False) -> None:
     """List the webhooks, and how their last delivery went."""
     with opened(as_json) as service:
         found = service.notifications.webhooks()
-        if as_json:
-            terminal.print_json([asdict(one) for one in found])
-        else:
-            rows = [(one.webhook_id, one.shown, one.events, one.error or "did not fail") for one in found]
-            terminal.print_table(("webhook", "address", "events", "last delivery"), rows)
+        rows = [(one.webhook_id, one.shown, one.events, one.error or "did not fail") for one in found]
+        terminal.print_found(found, as_json, ("webhook", "address", "events", "last delivery"), rows)
 
 
 @webhooks.command("remove")

@@ -256,8 +256,7 @@ class Supervisor(Background):
         patience_s = SILENT_S if hybrid.claimer is None else REGISTRATION_PATIENCE_S
         if self._unchanged_s(hybrid) <= patience_s:
             return None
-        cause = f"Nothing was heard of its worker, in another container, for {patience_s:g} s."
-        return _Death(cause, counts=False)
+        return _Death(f"Nothing was heard of its worker, in another container, for {patience_s:g} s.", counts=False)
 
     def _unchanged_s(self, hybrid: HybridRow) -> float:
         """Seconds since this process first saw a claim with the heartbeat of now."""

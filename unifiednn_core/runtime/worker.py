@@ -365,8 +365,7 @@ class Worker:
     def _carry_waiting(self, command: CommandRow) -> None:
         """Carry a command out on a sub-model that waits for its parts: it reads its row and its spec when it comes."""
         if command.verb == Verb.EPOCHS:
-            reason = f"{command.submodel} has not been joined of its parts yet"
-            self._store.commands.decline(command.id, reason)
+            self._store.commands.decline(command.id, f"{command.submodel} has not been joined of its parts yet")
         else:
             self._store.commands.carry_out(command.id)
 

@@ -30,8 +30,7 @@ class Role(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            remedy = f"Choose one of {', '.join(cls)}."
-            raise BadInput.of("Role", field, f"'{name}' is not a role.", remedy) from None
+            raise BadInput.of("Role", field, f"'{name}' is not a role.", f"Choose one of {', '.join(cls)}.") from None
 
 
 NO_ROLE = "none"

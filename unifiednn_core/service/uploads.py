@@ -6,7 +6,6 @@ so a lost connection or a killed server loses nothing. A file lock, released whe
 
 import asyncio
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -49,7 +48,7 @@ class Uploads:
         if size_bytes < 1:
             raise _wrong(name, "This file is empty.", "Choose another file.")
         upload = UploadView(secrets.token_hex(16), name, size_bytes, 0, sha256, tuple(kinds), owner)
-        with self._alone():  # two uploads must not reserve the same room
+        with durable.folder_lock(self.folder, exclusive=True):  # two uploads must not reserve the same room
             self.sweep()
             self._require_room(name, size_bytes)
             self._data(upload.upload_id).touch()
@@ -166,15 +165,6 @@ class Uploads:
             raise _wrong(name, message, "Try again later, or ask an operator for a larger disk.")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
-    @contextmanager
     def _writing(self, upload_id: str) -> Iterator[BinaryIO]:
         try:
             file = os.fdopen(os.open(self._data(upload_id), os.O_WRONLY | os.O_APPEND), "ab")
@@ -201,8 +191,7 @@ class Uploads:
 def _require_hash(upload: UploadView, path: Path) -> None:
     if upload.sha256 is None:
         return
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = durable.file_sha256(path)
     if found != upload.sha256:
         message = f"The file has the SHA-256 {found[:12]}…, but {upload.sha256[:12]}… was announced."
         raise _wrong(upload.filename, message, "Nothing was kept. Send the file again.")

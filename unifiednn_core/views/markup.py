@@ -78,7 +78,7 @@ def icon(name: str) -> str:
 
 def state_badge(state: State) -> str:
     """State as icon, words and colour."""
-    return _words_badge(wording.state_words(state))
+    return _words_badge(wording.STATES[state])
 
 
 def run_badge(view: RunView) -> str:

@@ -49,8 +49,7 @@ def _piece(points: Sequence[tuple[float, float]]) -> str:
     if len(points) == 1:
         points = [(points[0][0] - 1, points[0][1]), points[0]]
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    closed = f"{drawn} {points[-1][0]:.1f},{HEIGHT} {points[0][0]:.1f},{HEIGHT}"
     return (
-        f'<polygon points="{closed}" stroke="none"/>'
+        f'<polygon points="{drawn} {points[-1][0]:.1f},{HEIGHT} {points[0][0]:.1f},{HEIGHT}" stroke="none"/>'
         f'<polyline points="{drawn}" fill="none" vector-effect="non-scaling-stroke"/>'
     )

@@ -127,8 +127,7 @@ def saving_text(report: SubModelReport) -> str:
     told = f"saves {percent} of the step's memory" if share >= 0 else f"needs {percent} more memory for a step"
     told += f": {memory_text(memory.transient_bytes)} instead of {memory_text(without.transient_bytes)}"
     if report.seconds_per_step and without.seconds_per_step:
-        times = f"{report.seconds_per_step / without.seconds_per_step:.2g}"
-        told += f"; a step takes {times} times as long"
+        told += f"; a step takes {report.seconds_per_step / without.seconds_per_step:.2g} times as long"
     return told
 
 

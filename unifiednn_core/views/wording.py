@@ -79,50 +79,40 @@ EXCEEDED = 1.5
 _WORDS = re.compile(r"[^\W_]+(?:[-_ ][^\W_]+)*")
 
 
-def state_words(state: State) -> StateWords:
-    """How a state is shown."""
-    return _translated(STATES[state])
-
-
 def run_words(view: RunView) -> StateWords:
     """How the state of a run is shown; one of which only some completed says so."""
     failed = sum(part.state is State.FAILED for part in view.submodels)
     completed = sum(part.state is State.COMPLETED for part in view.submodels)
     if view.state in (State.COMPLETED, State.FAILED) and failed and completed:
         label = f"Completed, {failed} failed"
-        sentence = f"{completed} of {len(view.submodels)} sub-models completed."
-        return StateWords(label, "warning", "orange", sentence)
-    return state_words(view.state)
+        return StateWords(label, "warning", "orange", f"{completed} of {len(view.submodels)} sub-models completed.")
+    return STATES[view.state]
 
 
 def standing_words(run: RunView, part: SubModelView) -> StateWords:
     """Who trains, who is next, and who waits for what: the state of a sub-model in its run."""
     if part.state not in _IN_LINE or run.mode in BASELINES:
-        return state_words(part.state)
+        return STATES[part.state]
     if part.holds_device:
-        return _translated(TRAINS)._replace(sentence=run.now_reason or TRAINS.sentence)
+        return TRAINS._replace(sentence=run.now_reason or TRAINS.sentence)
     if run.state is State.PAUSED:
-        return state_words(State.PAUSED)._replace(sentence="Its run is paused and holds no device.")
+        return STATES[State.PAUSED]._replace(sentence="Its run is paused and holds no device.")
     if part.line is not None:
         return _line_words(part.line)
     if run.waits_for and part.state is State.QUEUED:
         what = run.waits_for.rstrip(".")
-        return _translated(WAITS)._replace(label=f"Waits for {what}", sentence=WAITS.sentence)
+        return WAITS._replace(label=f"Waits for {what}")
     if run.state is State.QUEUED and run.queue_position:
         label = f"Waits: place {run.queue_position} in queue"
         return StateWords(label, "schedule", "violet", "Its run starts when a device is free.")
-    return state_words(part.state) if run.state is not State.RUNNING else _translated(WAITS)
+    return STATES[part.state] if run.state is not State.RUNNING else WAITS
 
 
 def _line_words(line: LinePlace) -> StateWords:
     sentence = f"The policy, when it comes to that turn: {line.reason}"
     if line.is_next:
-        return _translated(NEXT)._replace(sentence=f"{NEXT.sentence} {sentence}")
-    return _translated(WAITS)._replace(label=f"Waits: turn {line.place} of {line.of}", sentence=sentence)
-
-
-def _translated(words: StateWords) -> StateWords:
-    return words._replace(label=words.label, sentence=words.sentence)
+        return NEXT._replace(sentence=f"{NEXT.sentence} {sentence}")
+    return WAITS._replace(label=f"Waits: turn {line.place} of {line.of}", sentence=sentence)
 
 
 def device_text(device: str) -> str:
@@ -206,8 +196,7 @@ def change_text(
             continue
         size = abs(shift_s)
         span = f"{size:.0f} s" if size < 90 else f"{size / 60:.0f} min" if size < 5400 else f"{size / 3600:.1f} h"
-        words = "{name} {time} later" if shift_s > 0 else "{name} {time} earlier"
-        said.append(words.format(name=name, time=span))
+        said.append(f"{name} {span} {'later' if shift_s > 0 else 'earlier'}")
     return ", ".join(said)
 
 

@@ -105,12 +105,11 @@ def of_hybrid(view: RunView) -> list[Chart]:
 def curve_chart(view: RunView, quantity: Quantity, baselines: Sequence[RunView] = (), axis: Axis = "choice") -> Chart:
     """A chart of curves."""
     title = TITLES[quantity]
-    label = f"{title} of each sub-model"
     return Chart(
         quantity,
         title,
         curves(view, quantity, baselines),
-        label,
+        f"{title} of each sub-model",
         axis,
         quantity,
         value_format=FORMATS[quantity],

@@ -101,12 +101,11 @@ def _failure(part: SubModelView, when: Timeline, otherwise: float) -> Trace:
     epochs = part.loss.x[-1] if part.loss.x else part.steps_done / per_epoch if per_epoch else 0.0
     loss = part.loss.y[-1] if part.loss.y else otherwise
     cause = part.cause or "It failed."
-    text = f"failed: {cause[:CAUSE_CHARACTERS]}"
     return scatter([epochs], [loss], "markers") | {
         "name": f"{mark.letter}  {short(part.name)}",
         "uid": identity(part.name, "failed"),
         "marker": {"symbol": "x", "size": 10, "color": mark.colour, "line": {"width": 1, "color": TEXT}},
-        "hovertemplate": as_label(text),
+        "hovertemplate": as_label(f"failed: {cause[:CAUSE_CHARACTERS]}"),
         "meta": {"of": part_key(part.name), "kind": "failed", "steps": per_epoch, "s": single(when.at([epochs]))},
     }
 

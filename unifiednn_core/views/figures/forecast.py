@@ -28,10 +28,9 @@ def gantt(made: PolicyForecast, numbers: Mapping[str, int]) -> str:
         number = numbers.get(name, place)
         bars = "".join(_bar(turn, whole_s, sign(number).colour) for turn in turns if turn.submodel == name)
         end = told(finish_s)
-        words = f"{name} ends after {end}"
         rows.append(
             f'<div class="u-gantt-row" role="row"><span role="rowheader">{markup.signed_name(number, name)}</span>'
-            f'<span class="u-gantt-track" role="cell" title="{markup.text(words)}">{bars}</span>'
+            f'<span class="u-gantt-track" role="cell" title="{markup.text(f"{name} ends after {end}")}">{bars}</span>'
             f'<span class="u-num" role="cell">{markup.text(end)}</span></div>'
         )
     label = markup.text(f"Turns under {made.policy_text}")

@@ -161,9 +161,8 @@ def _subtitle(mode: str, turns: Sequence[Slice]) -> str:
 
 
 def _arm_name(view: RunView, turns: Sequence[Slice], at: float) -> Trace:
-    text = f"<b>{view.mode}</b>  {_subtitle(view.mode, turns)}"
     return {
-        "text": text,
+        "text": f"<b>{view.mode}</b>  {_subtitle(view.mode, turns)}",
         "x": 0,
         "xref": "paper",
         "xanchor": "left",

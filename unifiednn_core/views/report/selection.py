@@ -11,7 +11,7 @@ from unifiednn_core.views.figures.schedule import schedule
 from unifiednn_core.views.figures.totals import totals
 from unifiednn_core.views.markup import Looks, bold, faint, notice, small, table, text
 from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
-from unifiednn_core.views.wording import state_words
+from unifiednn_core.views.wording import STATES
 
 QUANTITIES: tuple[Quantity, ...] = ("loss", "accuracy")
 MODES = frozenset(get_args(Mode))
@@ -84,7 +84,7 @@ def _table(caption: str, head: str, sides: Sequence[Side], rows: Iterable[tuple[
 def _word(value: str) -> str:
     """A state as pages name it; other facts as they are."""
     if value in list(State):
-        return state_words(State(value)).label
+        return STATES[State(value)].label
     return value
 
 

@@ -51,8 +51,7 @@ def submodels(comparison: Comparison) -> str:
         for part in arm.submodels
         if part.name == own.name
     ]
-    caption = "Each sub-model in each arm. A baseline counts from its launch, a hybrid from its submission."
-    return _table(caption, rows)
+    return _table("Each sub-model in each arm. A baseline counts from its launch, a hybrid from its submission.", rows)
 
 
 def weights(comparison: Comparison) -> str:
