@@ -4,14 +4,13 @@ import hashlib
 import json
 import os
 import platform
-from functools import cache
-from importlib import metadata
 
 import psutil
 import pynvml
 
 from unifiednn_core.machine.devices import devices_known, processor_name
 from unifiednn_core.machine.gpu import gpu_handle
+from unifiednn_core.machine.versions import versions
 from unifiednn_core.spec.devices import SERVER, host_of
 from unifiednn_core.spec.run import RunSpec
 
@@ -30,7 +29,6 @@ _OF_THE_RUN = {
     "hybrid",
     "moves",
 }
-_VERSIONS = ("unifiednn", "torch", "numpy", "safetensors")
 
 
 def fingerprint(spec: RunSpec, slot: str, threads: int) -> str:
@@ -65,23 +63,16 @@ def machine(slot: str) -> dict[str, object]:
     """
     if host_of(slot) != SERVER:
         kinds = {one.name: one.kind for one in devices_known()}
-        known = _versions()
-        return {"host": host_of(slot), "kind": kinds.get(slot, "unknown"), **known}
+        return {"host": host_of(slot), "kind": kinds.get(slot, "unknown"), **versions()}
     facts: dict[str, object] = {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "python": platform.python_version(),
-        **_versions(),
+        **versions(),
     }
     return facts | (_gpu(int(slot.removeprefix("cuda:"))) if slot.startswith("cuda:") else {})
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in _VERSIONS}
 
 
 def _sha256(document: object) -> str:

@@ -32,7 +32,6 @@ from unifiednn_core.machine.cores import keep_to
 from unifiednn_core.preflight import client
 from unifiednn_core.preflight.report import OracleReport
 from unifiednn_core.runtime.confinement import die_with_parent, forgo_privileges
-from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.launchers import own_identity
 from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.spec.devices import torch_name
@@ -54,7 +53,7 @@ BEFORE = {"steps_done": 0, "epochs_done": 0}
 class BaselineRunner:
     """Connects the store and the scripts of one baseline."""
 
-    def __init__(self, home: Home, store: Store, run_id: str, attempt: int, courier: Courier | None = None):
+    def __init__(self, home: Home, store: Store, run_id: str, attempt: int, courier: RemoteStore | None = None):
         """`courier` is None on the server's machine."""
         self._store, self._run_id, self._courier = store, run_id, courier
         store.commands.adopt(run_id)

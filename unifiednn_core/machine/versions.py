@@ -1,12 +1,14 @@
 """What decides about bits, besides the kind of a device."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from platform import python_version
 
 _PACKAGES = ("unifiednn", "torch", "numpy", "safetensors")
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of this machine."""
     return {"python": python_version(), **{name: version(name) for name in _PACKAGES}}

@@ -17,8 +17,8 @@ from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.forecast import memory_room
 from unifiednn_core.runtime.admission import shared_prediction
 from unifiednn_core.runtime.assembly import Ingredients, Workbench
-from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.launchers import WorkMark
+from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.runtime.reporter import Reporter
 from unifiednn_core.scheduling.company import MemoryRoom
 from unifiednn_core.spec.devices import own_name
@@ -39,7 +39,7 @@ class SubModelLoader:
     reporter: Reporter
     clock: Clock
     shared: bool
-    courier: Courier | None = None
+    courier: RemoteStore | None = None
     """Brings files from the server; None on its machine."""
     coming: dict[tuple[str, int], Future[None]] = field(default_factory=dict)
     """Files that come for sub-models that are to join, by key and attempt: another machine may have had it since."""

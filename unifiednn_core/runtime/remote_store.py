@@ -55,7 +55,7 @@ class _ServersClock(Clock):
 
 
 class RemoteStore:
-    """Stands for `Store` in a worker; also its `Courier`. Safe in any thread."""
+    """Stands for `Store` in a worker, and is its courier for files of sub-models, by key. Safe in any thread."""
 
     def __init__(self, address: Path):
         """Connect to the relay. Raises `OSError`."""
@@ -96,11 +96,17 @@ class RemoteStore:
         """Nothing to close: the connections end with the worker."""
 
     def bring(self, key: str) -> None:
-        """Wait until this machine has what a sub-model needs; raises as `Courier.bring`."""
+        """Wait until this machine has what a sub-model needs.
+
+        Raises `BadInput` if a file is lost, `NotFound` if the sub-model has left the hybrid, and `OSError`.
+        """
         self.call(BRING, key)
 
     def keep(self, key: str, names: Sequence[str]) -> None:
-        """Wait until the server has these files; raises as `Courier.keep`."""
+        """Wait until files of a sub-model, by their places in the folder of its run, are whole on the server.
+
+        Checkpoints are all that it has then; without names it has none. Raises `OSError`.
+        """
         self.call(KEEP, key, list(names))
 
     def _asked(self, call: Call) -> Any:

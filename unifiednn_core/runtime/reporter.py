@@ -41,9 +41,9 @@ from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.machine.host import PROCESS_PSS
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
-from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.exporter import ExportDelayed, Exported, Exporter
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.store import Store
@@ -96,7 +96,7 @@ class Reporter:
         bench: Workbench,
         clock: Clock,
         gauge: WorkerGauge | None = None,
-        courier: Courier | None = None,
+        courier: RemoteStore | None = None,
     ):
         """`gauge` gives the CPU and GPU seconds that each write records, `courier` gives files to the server."""
         self._courier = courier

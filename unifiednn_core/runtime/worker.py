@@ -44,7 +44,6 @@ from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
 from unifiednn_core.runtime.assembly import Workbench
 from unifiednn_core.runtime.confinement import die_with_parent, forgo_privileges
-from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.gauge import WorkerGauge
 from unifiednn_core.runtime.launchers import WorkMark
 from unifiednn_core.runtime.loader import SubModelLoader
@@ -106,7 +105,7 @@ class Worker:
 
     @classmethod
     def assemble(
-        cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, courier: Courier | None = None
+        cls, home: Home, store: Store, hybrid_id: str, sigterm: SigtermListener, courier: RemoteStore | None = None
     ) -> "Worker":
         """Read a hybrid and its files, restore its sub-models and put the parts of a worker together.
 

@@ -82,7 +82,7 @@ def test_device_threads_and_versions_count(monkeypatch: pytest.MonkeyPatch) -> N
     before = of(spec())
     assert before != of(spec(), slot="cuda:0")
     assert before != of(spec(), threads=2)
-    monkeypatch.setattr(module, "_versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(module, "versions", lambda: {"torch": "another"})
     assert before != of(spec())
 
 

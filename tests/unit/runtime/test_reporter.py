@@ -28,9 +28,9 @@ from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
 from unifiednn_core.runtime import exporter as exporters
 from unifiednn_core.runtime.assembly import Workbench
-from unifiednn_core.runtime.courier import Courier
 from unifiednn_core.runtime.exporter import Exported
 from unifiednn_core.runtime.gauge import Reading, WorkerGauge
+from unifiednn_core.runtime.remote_store import RemoteStore
 from unifiednn_core.runtime.reporter import EXPORT_S, HEARTBEAT_S, SHARE_OF_TIME, Reporter
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store import Store
@@ -61,7 +61,7 @@ def reporter(
     clock: SimulatedClock,
     *,
     steps_total: int = 10,
-    courier: Courier | None = None,
+    courier: RemoteStore | None = None,
     **gauged: float,
 ) -> Reporter:
     """A reporter of both sub-models, with a gauge where CPU seconds of earlier attempts are `gauged`."""
