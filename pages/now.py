@@ -52,6 +52,8 @@ def draw(_live: bool) -> bool:
     service = frame.service()
     runs = service.runs.current(within_s=frame.RECENT_S)
     lives = arms.any_lives(runs)
+    if signed_in.may("cluster"):
+        device_card.draw_away(service.devices.cluster())
     actions.show_refusals()
     cards = service.devices.cards(within_s=frame.RECENT_S) if signed_in.may("cards") else ()
     if not runs:

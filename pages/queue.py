@@ -14,7 +14,7 @@ from unifiednn_core.base.units import GIB, memory_text
 from unifiednn_core.spec.pooling import Pooling
 from unifiednn_core.spec.run import MOST_LANES
 from unifiednn_core.views import attention, device_text, markup, wording
-from unifiednn_core.views.devices import DeviceCard, ListedDevice
+from unifiednn_core.views.devices import DeviceCard, ListedCluster, ListedDevice
 from unifiednn_core.views.hybrids import MODES, LineEntry, ListedHybrid
 
 NOTHING_TRAINS = "No device trains now. What is submitted starts here by itself."
@@ -24,7 +24,8 @@ LIMIT_HELP = "Most memory that hybrids may use of this device. Empty means all o
 STATES: dict[str, tuple[str, wording.Colour, str]] = {
     "ready": ("check", "green", "It takes what waits."),
     "draining": ("output", "orange", "It takes nothing new, and what trains there goes on elsewhere."),
-    "away": ("power_off", "gray", "The device is unavailable on its host."),
+    "refused": ("block", "orange", "The node is there, and its devices are not used."),
+    "away": ("power_off", "gray", "It is unavailable now."),
 }
 
 
@@ -43,15 +44,15 @@ def draw(_live: bool) -> None:
     """Draw everything that moves."""
     service = frame.service()
     line, hybrids = service.queue.line(), service.queue.hybrids()
-    devices, pooling = service.devices.devices(), service.queue.pooling()
+    devices, pooling, cluster = service.devices.devices(), service.queue.pooling(), service.devices.cluster()
+    device_card.draw_away(cluster)
     actions.show_refusals()
     st.html(markup.title("Queue", markup.note(f"One queue for all devices. · data as of {frame.clock()}")))
     st.html(markup.strip(_facts(line, hybrids, devices, pooling)))
-    if nodes := service.devices.nodes():
-        rows = ({"Node": node.name, "State": node.state.capitalize(), "Why": node.why} for node in nodes)
-        st.html(markup.table("Nodes", rows, {"Node": markup.bold}))
     st.html(markup.section("Devices", wording.count_text(len(devices), "device")))
     _devices(devices, {card.name: card for card in service.devices.cards(within_s=frame.RECENT_S)}, hybrids)
+    if cluster.nodes or cluster.dashboard:
+        _nodes(cluster)
     st.html(markup.section("Training", wording.count_text(len(hybrids), "hybrid")))
     if not hybrids:
         st.html(markup.small(NOTHING_TRAINS))
@@ -93,18 +94,29 @@ def _devices(devices: Sequence[ListedDevice], cards: dict[str, DeviceCard], hybr
 def _device(device: ListedDevice, card: DeviceCard | None, hybrid: ListedHybrid | None) -> str:
     kind = markup.text(device.kind)
     name = f'<b>{markup.text(device.name)}</b><span class="u-under u-clip" title="{kind}">{kind}</span>'
-    icon, colour, sentence = STATES[device.state]
-    state = markup.badge(device.state.capitalize(), icon, colour, sentence)
     who = "" if device.state == "away" else "free"
     if hybrid is not None:
         ends = attention.ends_of(hybrid)
         who = attention.holder_text(hybrid, None if ends is None else frame.clock_at(ends))
-    memory = markup.faint("memory not available")
+    memory = markup.faint("use not available")
     if card is not None and card.used_bytes is not None:
         memory = f"{device_card.memory_bar(card)}{markup.faint(device_text.memory(card))}"
     limit = "" if device.limit_bytes is None else f"limit {memory_text(device.limit_bytes)}"
     total = f"{markup.text(memory_text(device.total_bytes))}<span class='u-under'>{markup.text(limit)}</span>"
-    return markup.cells("u-brief u-device", (name, state, markup.text(who), memory, total))
+    return markup.cells("u-brief u-device", (name, _state(device.state), markup.text(who), memory, total))
+
+
+def _state(state: object) -> str:
+    return markup.badge(str(state).capitalize(), *STATES[str(state)])
+
+
+def _nodes(cluster: ListedCluster) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="section-nodes"):
+        st.html(markup.section("Nodes", wording.count_text(len(cluster.nodes), "node")), width="content")
+        if cluster.dashboard:
+            st.link_button("Ray's dashboard", f"http://{cluster.dashboard}", icon=":material/open_in_new:")
+    rows = ({"Node": one.name, "State": one.state, "Why": one.why, "Devices": one.devices} for one in cluster.nodes)
+    st.html(markup.table("Machines of the Ray cluster", rows, {"Node": markup.bold, "State": _state}))
 
 
 def _device_button(device: ListedDevice) -> None:

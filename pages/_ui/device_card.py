@@ -6,12 +6,19 @@ import streamlit as st
 
 from unifiednn_core.base.units import NOT_AVAILABLE, memory_text
 from unifiednn_core.views import device_text, markup
-from unifiednn_core.views.devices import DeviceCard, OtherProcess
+from unifiednn_core.views.devices import DeviceCard, ListedCluster, OtherProcess
 from unifiednn_core.views.sparkline import sparkline
 
 SPAN_S = 600.0
 MOST_SMALL, MOST_PROCESSES = 4, 4
 OWN, OTHERS = "var(--u-accent)", "var(--u-faint)"
+
+
+def draw_away(cluster: ListedCluster) -> None:
+    """Say that the cluster cannot be reached; nothing while it can, and without one."""
+    remedy = "What trains on this machine goes on. Start the head again, or restart the server without --ray."
+    if cluster.why:
+        st.html(markup.notice("orange", "cloud_off", "The cluster is away", cluster.why, remedy))
 
 
 def draw(cards: Sequence[DeviceCard]) -> None:
@@ -63,6 +70,8 @@ def _card(card: DeviceCard) -> str:
         if card.type == "cpu"
         else _figure("Power", device_text.power(card.power_w)),
     ]
+    if card.used_bytes is None and card.utilisation is None:  # nobody samples the devices of nodes
+        cells = cells[:1]
     label = markup.text(f"Device {card.name}")
     return f'<section class="u-dev" aria-label="{label}">{name}{"".join(cells)}{_processes(card.others)}</section>'
 

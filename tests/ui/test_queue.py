@@ -5,8 +5,9 @@ import pytest
 from tests.ui.fake_views import queued
 from tests.ui.reading import html_of, labels, press, text_of
 from tests.unit.service.queue_kit import HER_NEXT, HERS, HIS, HIS_NEXT, HYBRID, training
+from unifiednn_core.spec.devices import on_host
 from unifiednn_core.spec.run import BASELINES
-from unifiednn_core.store.nodes import NodeRow
+from unifiednn_core.store.nodes import CLUSTER, NodeRow
 
 
 @pytest.fixture
@@ -42,11 +43,53 @@ def test_a_device_is_drained_and_used_again(open_page, busy):
     assert [one.state for one in busy.devices.devices()] == ["ready"]
 
 
+GONE = "The Ray cluster at 10.0.0.1:6379 cannot be reached: its head does not answer."
+
+
+def clustered(service, why=""):
+    def row(name, state, why="", **facts):
+        return NodeRow(name=name, state=state, why=why, facts=facts, seen_at_s=service.store.clock.utc_s())
+
+    service.store.nodes.write(
+        [
+            row("node7", "refused", "Its torch is 2.1.", devices=4),
+            row("node8", "away" if why else "ready", why, devices=2),
+            row(CLUSTER, "away" if why else "ready", why, address="10.0.0.1:6379", dashboard="10.0.0.1:8265"),
+        ]
+    )
+
+
 def test_nodes_are_shown_where_there_are_some(open_page, busy):
     assert "Nodes" not in text_of(open_page("queue"))
-    busy.store.nodes.write([NodeRow(name="node7", state="refused", why="Its torch is 2.1.", facts={}, seen_at_s=1.0)])
-    words = text_of(open_page("queue"))
-    assert "Nodes" in words and "node7" in words and "Refused" in words and "Its torch is 2.1." in words
+    clustered(busy)
+    app = open_page("queue")
+    words, html = text_of(app), html_of(app)
+    assert "2 nodes" in words and "Refused" in words and "Its torch is 2.1." in words and "away" not in words
+    assert [link.proto.url for link in app.get("link_button")] == ["http://10.0.0.1:8265"]
+    assert ">node7<" in html and ">node8<" in html and f">{CLUSTER}<" not in html
+
+
+@pytest.mark.parametrize("page", ["now", "queue"])
+def test_a_cluster_that_is_away_is_said_once_with_the_remedy(open_page, busy, page):
+    clustered(busy, GONE)
+    app = open_page(page)
+    words = text_of(app)
+    assert words.count(GONE) == 1 and words.count("Start the head again, or restart the server without --ray.") == 1
+    assert not app.get("link_button"), "its dashboard is away, too"
+    busy.listed.clear()
+    assert text_of(open_page(page)).count(GONE) == 1, "also before the first run"
+    busy.store.nodes.clear()
+    words = text_of(open_page(page))
+    assert GONE not in words and "node7" not in words
+
+
+def test_the_use_of_a_device_of_a_node_is_not_available(open_page, busy):
+    [own] = [row.device for row in busy.store.devices.all()]
+    busy.store.devices.write([on_host(own, "node8")], "node8")
+    html = html_of(open_page("now"))
+    card = html.split('aria-label="Device node8/cpu"')[1].split("</section>")[0]
+    assert "use not available" in card and "Busy" not in card and "0 %" not in card and " ours" not in card
+    assert "use not available" in text_of(open_page("queue"))
 
 
 def test_the_memory_of_a_device_is_limited(open_page, busy):

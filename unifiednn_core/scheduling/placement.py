@@ -41,7 +41,7 @@ from unifiednn_core.scheduling.line import (
     Waiting,
     in_order,
 )
-from unifiednn_core.spec.devices import CUDA
+from unifiednn_core.spec.devices import CUDA, host_of
 from unifiednn_core.spec.sharing import PERMISSION
 
 READ_BYTES_PER_S = 200e6
@@ -530,12 +530,13 @@ def _hopeless(fleet: _Fleet, entry: Waiting, sites: Sequence[Site]) -> str | Non
         return None
     matching = [fleet.by_name[name] for name in sorted(entry.devices) if name in fleet.by_name]
     asked, ready = _asked(entry), [site for site in matching if site.usable]
-    if not matching:
-        text = f"{asked}, which this server does not have"
-        return text if entry.kind is None else f"{text} any more. Allow others with: unifiednn edit RUN --moves any"
     if not ready:
         states = ", ".join(f"{site.device.name} is {_STATES[site.device.state]}" for site in matching[:3])
-        return f"{asked}; {states}"
+        if entry.kind is not None and (entry.asked in _WORDS or not matching):
+            like = f"a device like the one it began on ({entry.kind}), so that its bits stay the same"
+            others = f"'unifiednn edit {entry.run_id} --moves any' lets it use another kind"
+            return f"{like}; {states or 'none is there now'}. {others}"
+        return f"{asked}; {states}" if matching else f"{asked}, which this server does not have now"
     most = max(Counter(site.device.kind for site in ready).values())
     if most < entry.claims:
         return f"{entry.claims} devices of one kind at once; {most} of those that it asks for {_ARE[most == 1]} ready"
@@ -574,7 +575,9 @@ def _asked(entry: Waiting) -> str:
         return f"any {entry.kind}"
     if entry.asked in _WORDS:
         return _WORDS[entry.asked]
-    return entry.asked if ":" in entry.asked else f"any {entry.asked}"
+    if entry.devices and all(host_of(name) == entry.asked for name in entry.devices):
+        return f"a device of {entry.asked}"
+    return entry.asked if ":" in entry.asked or entry.asked in entry.devices else f"any {entry.asked}"
 
 
 _WORDS = {"auto": "any device", "cuda": "any GPU", "cpu": "the CPU"}

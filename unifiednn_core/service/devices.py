@@ -14,8 +14,8 @@ from unifiednn_core.service.recent import Recent
 from unifiednn_core.service.roles import Role
 from unifiednn_core.spec.devices import CPU, SERVER, host_of
 from unifiednn_core.store import Store
-from unifiednn_core.store.devices import AWAY, DRAINING, READY, DeviceRow, UsePoint
-from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedDevice, ListedNode, UseOverTime
+from unifiednn_core.store.devices import AWAY, DRAINING, LISTED_S, READY, DeviceRow, UsePoint
+from unifiednn_core.views.devices import DeviceCard, DeviceChoice, ListedCluster, ListedDevice, UseOverTime, cluster_of
 from unifiednn_core.views.people import view_of
 
 SHOWN_S, EVERY_S = 600.0, 10.0
@@ -40,9 +40,9 @@ class DeviceService:
         return tuple(view_of(ListedDevice, row, cpus=tuple(row.cpus)) for row in self._listed())
 
     @permission(Role.OPERATOR, audited=False)
-    def nodes(self) -> tuple[ListedNode, ...]:
-        """Machines that offer devices beside the server's own, or offered some."""
-        return tuple(view_of(ListedNode, row) for row in self._store.nodes.all())
+    def cluster(self) -> ListedCluster:
+        """The cluster whose nodes offer devices beside the server's own; empty without one."""
+        return cluster_of(self._store.nodes.all(), self._clock.utc_s())
 
     @permission(Role.VIEWER, audited=False)
     def cards(self, *, within_s: float = 0.0) -> tuple[DeviceCard, ...]:
@@ -107,7 +107,9 @@ class DeviceService:
         return listed, self._samples.newest(), self._samples.over_time(SHOWN_S, EVERY_S), held
 
     def _listed(self) -> list[DeviceRow]:
-        return sorted(self._known(), key=lambda row: (row.type == CPU, host_of(row.name) != SERVER, host_of(row.name)))
+        now_s = self._clock.utc_s()
+        listed = [row for row in self._known() if host_of(row.name) == SERVER or now_s - row.seen_at_s <= LISTED_S]
+        return sorted(listed, key=lambda row: (row.type == CPU, host_of(row.name) != SERVER, host_of(row.name)))
 
     def _known(self) -> list[DeviceRow]:
         """All devices, as they are now also where no supervisor runs."""

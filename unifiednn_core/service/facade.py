@@ -95,6 +95,8 @@ class Service:
         ray = address_in(arguments)
         home = (home or Home.default()).create()
         store = Store.open(home)
+        if arguments and ray is None:  # a server without a cluster, maybe after one with it
+            store.nodes.clear()
         clock = store.clock
         chores = Housekeeper(home, store, clock)
         certifier = Certifier(home, store, clock)

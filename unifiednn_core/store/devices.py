@@ -20,6 +20,8 @@ FRESH_S = 3 * SEEN_AGAIN_S
 """A device that was seen so lately is there, even if this process may not use it."""
 GONE_S = 600.0
 """Seconds after which a device that is away is not known any more."""
+LISTED_S = 86_400.0
+"""What a cluster has not offered for so long is not listed any more."""
 _FACTS = tuple(one.name for one in fields(Device))
 
 

@@ -42,7 +42,7 @@ class Nodes(Repository):
         """All known nodes, by name."""
         return self._rows(select(NodeRow).order_by(NodeRow.name))
 
-    def forget(self, name: str) -> None:
-        """Forget a node that does not return."""
+    def clear(self) -> None:
+        """Forget all nodes, and the cluster."""
         with self._database.write() as session:
-            session.execute(delete(NodeRow).where(NodeRow.name == name))
+            session.execute(delete(NodeRow))

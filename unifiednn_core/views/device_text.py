@@ -29,7 +29,7 @@ def load(processes: float | None) -> str:
 def memory(card: DeviceCard) -> str:
     """Who has how much of the memory: "318 MiB ours, 3.2 GiB others, 12.0 GiB free"."""
     if card.used_bytes is None:
-        return "memory not available"
+        return "use not available"
     free = f"{memory_text(card.free_bytes)} free"
     if card.own_bytes is None or card.others_bytes is None:
         return f"about {memory_text(card.used_bytes)} in use, {free}"
@@ -46,7 +46,7 @@ def used_by(process: OtherProcess) -> str:
 def brief(card: DeviceCard) -> str:
     """One line: "43 % busy · 3.4 of 23.5 GiB"."""
     busy = "" if card.utilisation is None else f"{share(card.utilisation)} busy"
-    used = "memory not available"
+    used = "use not available"
     if card.used_bytes is not None:
         used = f"{card.used_bytes / GIB:.1f} of {(card.total_bytes or 0) / GIB:.1f} GiB"
     return " · ".join(filter(None, (busy, used)))

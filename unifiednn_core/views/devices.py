@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 
 from unifiednn_core.machine.processes import OtherProcess as OtherProcess
 from unifiednn_core.spec.devices import DeviceState
+from unifiednn_core.store.devices import LISTED_S
+from unifiednn_core.store.nodes import CLUSTER, NodeRow
 
 NOW = ("total_bytes", "own_bytes", "free_bytes", "utilisation", "temperature_c", "power_w", "load", "others")
 
@@ -45,7 +47,20 @@ class ListedNode:
     name: str
     state: str
     why: str
-    """Why it is not ready; empty if it is."""
+    """Why it is not ready; empty if it is, and where the whole cluster is away."""
+    devices: int | None
+    """How many it has; None before it has said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCluster:
+    """A Ray cluster, for operators."""
+
+    why: str
+    """Why it cannot be reached, as a sentence; empty if it can."""
+    dashboard: str
+    """Host and port of Ray's own dashboard; empty without one."""
+    nodes: tuple[ListedNode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,18 @@ class DeviceCard:
     def others_bytes(self) -> int | None:
         """In use by other programs."""
         return None if self.used_bytes is None or self.own_bytes is None else max(0, self.used_bytes - self.own_bytes)
+
+
+def cluster_of(rows: list[NodeRow], now_s: float) -> ListedCluster:
+    """The cluster and its nodes, without those that are away for more than a day; nothing where there is none."""
+    known = {row.name: row for row in rows}
+    head = known.pop(CLUSTER, None) or NodeRow(why="", facts={})
+    nodes = tuple(
+        ListedNode(name=row.name, state=row.state, why=row.why.removeprefix(head.why), devices=row.facts.get("devices"))
+        for row in known.values()
+        if row.state != "away" or now_s - row.seen_at_s <= LISTED_S
+    )
+    return ListedCluster(why=head.why, dashboard="" if head.why else head.facts.get("dashboard") or "", nodes=nodes)
 
 
 def device_document(device: ListedDevice, card: DeviceCard | None) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from unifiednn_core.data.values import DataPreview, preview_of
 from unifiednn_core.preflight.prediction import Prediction
 from unifiednn_core.preflight.report import Certificate, OracleReport
+from unifiednn_core.spec.devices import CUDA, type_named
 from unifiednn_core.spec.lifecycle import ENDED, Event, State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.estimates import Estimate, KeptForecast, shown_progress
@@ -344,4 +345,4 @@ def peak_source(view: RunView) -> str:
     """What the peak memory of each sub-model counts: its own tensors in a hybrid, its whole process in a baseline."""
     if view.mode == "hybrid":
         return "own weights, gradients, optimizer state and the largest step measured alone"
-    return "torch allocated" if view.device.startswith("cuda") else "process PSS"
+    return "torch allocated" if type_named(view.device) == CUDA else "process PSS"

@@ -202,7 +202,19 @@ def test_what_each_one_waits_for() -> None:
     )
     assert decide(fleet([ONE], replace(hopeless, private=True))).waits  # its need counts where no peak is predicted
     nowhere = entry(0, [], asked="H200")
-    assert decide(fleet([ONE], nowhere)).waits["s0zz/netzz"] == "any H200, which this server does not have"
+    assert decide(fleet([ONE], nowhere)).waits["s0zz/netzz"] == "any H200, which this server does not have now"
+    began = replace(nowhere, kind="H200, driver 570")
+    like = "a device like the one it began on (H200, driver 570), so that its bits stay the same; "
+    allow = "'unifiednn edit s0zz --moves any' lets it use another kind"
+    assert decide(fleet([ONE], began)).waits["s0zz/netzz"] == f"{like}none is there now. {allow}"
+    away = replace(ONE, name="n7/cuda:0", state="away")
+    for asked, told in [
+        ("auto", f"{like}n7/cuda:0 is away. {allow}"),
+        ("n7", "a device of n7; n7/cuda:0 is away"),
+        ("n7/cuda:0", "n7/cuda:0; n7/cuda:0 is away"),
+    ]:
+        gone = replace(began, asked=asked, devices=frozenset([away.name]))
+        assert decide(fleet([TWO, away], gone)).waits["s0zz/netzz"] == told
     busy = hybrid(ONE, 120.0, 80.0, private=True, there=[ONE])
     waiting = [entry(place, [ONE], asked="cuda", kind="H200") for place in range(3)]
     assert list(decide(fleet([ONE], *waiting, hybrids=(busy,))).waits.values()) == [

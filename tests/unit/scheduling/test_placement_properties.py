@@ -24,7 +24,7 @@ from unifiednn_core.scheduling.base import Policy
 from unifiednn_core.scheduling.line import FleetView, Plan, PoolMode, Waiting, in_order
 from unifiednn_core.scheduling.placement import decide
 
-HOPELESS = ("permission", "does not have", " in all. ", "is drained", "is away")
+HOPELESS = ("permission", "does not have", "none is there now", " in all. ", "is drained", "is away")
 
 
 def fleets(first: int, last: int) -> Iterator[tuple[random.Random, FleetView]]:

@@ -113,7 +113,7 @@ GRANTED: dict[tuple[Role, Own, bool], str] = {
     ),
     (Role.SUBMITTER, Own.SHARE, False): "finished worker_log",
     (Role.SUBMITTER, Own.SHARE, True): "document export log_text metrics_csv spec_document tensorboard_zip",
-    (Role.OPERATOR, Own.ANYTHING, False): "devices hybrid hybrids nodes pooling",
+    (Role.OPERATOR, Own.ANYTHING, False): "cluster devices hybrid hybrids pooling",
     (Role.OPERATOR, Own.ANYTHING, True): ("drain_device import_server_file limit_device move ready_device set_pooling"),
     (Role.ADMIN, Own.ANYTHING, False): (
         "audit audit_lines audited_names default_quota disk_use doctor health owned people planned protections "

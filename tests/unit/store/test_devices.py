@@ -120,9 +120,8 @@ def test_nodes_are_kept_and_forgotten(store: Store) -> None:
         ("a", "refused", "Its torch is 1.", {}, 2.0),
         ("b", "ready", "", {"torch": "2"}, 1.0),
     ]
-    store.nodes.forget("a")
-    store.nodes.forget("a")
-    assert [row.name for row in store.nodes.all()] == ["b"]
+    store.nodes.clear()
+    assert store.nodes.all() == []
 
 
 def test_a_machine_that_stays_as_it_is_costs_no_write(store: Store, clock: SimulatedClock) -> None:
