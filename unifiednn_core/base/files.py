@@ -11,7 +11,7 @@ import shutil
 import stat
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unifiednn_core.base import failpoints
@@ -87,21 +87,34 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+@contextmanager
+def plain_folder(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """Descriptor of a folder in a folder in which a confined worker may write; no name may be a link. Raises `OSError`.
+
+    With `make`, missing ones are made.
+    """
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=place)
+            outer, own = place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            place = os.open(name, own, dir_fd=outer)
+            os.close(outer)
+        yield place
+    finally:
+        os.close(place)
+
+
 def open_plain(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file in a folder in which a confined worker may write; returns its descriptor. Raises `OSError`.
 
     No part of `name` may be a link, which could lead to what the worker cannot read; a pipe blocks nobody.
     """
-    *parents, last = Path(name).parts
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for parent in parents:
-            outer, own = place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            place = os.open(parent, own, dir_fd=outer)
-            os.close(outer)
+    with plain_folder(folder, *Path(name).parts[:-1]) as place:
+        last = Path(name).name
         handle = os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=place)
-    finally:
-        os.close(place)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "This is no regular file", str(folder / name))

@@ -56,6 +56,7 @@ class BaselineRunner:
     def __init__(self, home: Home, store: Store, run_id: str, attempt: int, courier: RemoteStore | None = None):
         """`courier` is None on the server's machine."""
         self._store, self._run_id, self._courier = store, run_id, courier
+        self._trained: list[str] = []
         store.commands.adopt(run_id)
         stopping = State(store.runs.get(run_id)[0].state) is State.STOPPING
         if attempt > 1 and not stopping:
@@ -97,8 +98,8 @@ class BaselineRunner:
                 message = scripts.inbox.get(timeout=LISTEN_S)
                 if isinstance(message, ScriptEnd):
                     scripts.end(message)
-                    if self._courier is not None and message.code == 0:
-                        self._courier.keep(message.name, [f"models/{message.name}.safetensors"])
+                    if message.code == 0:
+                        self._trained.append(message.name)
                     next_write_s = 0.0
                     continue  # the next script starts before anything else
                 scripts.hear(message)
@@ -109,10 +110,18 @@ class BaselineRunner:
             try:
                 self._obey()
                 scripts.writer.flush()
+                if scripts.over:
+                    self._give_models()
                 if scripts.over and self._store.runs.conclude(self._run_id):
                     return DONE
             except OperationalError:  # full disk or locked store: nothing is lost, the next turn tries again
                 log_error(_log, "Measurements could not be written; it is tried again.")
+
+    def _give_models(self) -> None:
+        """Let the server have what was trained on another machine, now that nothing is measured any more."""
+        while self._courier is not None and self._trained:
+            self._courier.keep(self._trained[-1], [f"models/{self._trained[-1]}.safetensors"])
+            self._trained.pop()
 
     def _answered(self) -> bool:
         """Whether torch has read the networks; its answers are recorded, and the process that read is ended."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sqlalchemy.exc import OperationalError
 
@@ -23,9 +23,9 @@ from unifiednn_core.base.files import atomic_replace, file_sha256, is_plain, syn
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime.calls import BRING, KEEP, Call, Desk, answered, failed
+from unifiednn_core.runtime.launchers import opened_log
 from unifiednn_core.runtime.relay import PART_BYTES, Relay
 from unifiednn_core.spec.devices import CUDA, host_of, type_named
-from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import SubModelSpec
 from unifiednn_core.spec.split import waits_for
 from unifiednn_core.store import Store
@@ -33,8 +33,8 @@ from unifiednn_core.store.hybrids import Resident
 from unifiednn_core.store.library import files_of
 from unifiednn_core.store.schema import HYBRID, HybridRow
 
-AGAIN_S, ANSWER_S, START_S = 0.5, 60.0, 90.0
-RESUME = "It goes on from its last checkpoint, on a device of the same kind."
+AGAIN_S, ANSWER_S, START_S, HASH_S = 0.5, 60.0, 90.0, 1800.0
+RESUME = "Resume it: it goes on from its last checkpoint, on a device of the same kind."
 _KEPT = re.compile(r"checkpoints/[^/]+/step-\d+\.safetensors|models/[^/.][^/]*")
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def number_of(hybrid: HybridRow) -> int:
 
 def name_of(hybrid: HybridRow) -> str:
     """Name of the actor of this attempt."""
-    return f"{hybrid.id}.{number_of(hybrid)}"
+    return f"{hybrid.id}.{number_of(hybrid)}@{host_of(hybrid.device)}"
 
 
 class Attempt:
@@ -127,7 +127,8 @@ class Attempt:
     def _give_up(self, lost: Lost) -> None:
         """End the actor, then record that the attempt is over: the next one begins after that."""
         kill(self._name, self._site.namespace)
-        with suppress(RayError):
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        with suppress(RayError, OperationalError):
             self._site.look()
         for hybrid in self._store.workers.held():
             if name_of(hybrid) == self._name:
@@ -140,12 +141,15 @@ class Attempt:
             self._actor = ray.get_actor(self._name, self._site.namespace)
         if self._actor is None:
             if self._room is None or self._hybrid.worker_pid is not None:
-                raise Lost(f"Its worker on {self._host} ended with its actor or its node.")
+                raise Lost(f"Its worker on {self._host} ended with its Ray process or its node.")
             self._actor = self._made(self._room)
         try:
             self._got(self._actor.start.remote(self._hybrid.threads, self._hybrid.mode), START_S)
+        except ActorUnavailableError:
+            time.sleep(AGAIN_S)
+            self._open()
         except GetTimeoutError as error:
-            raise Lost(f"Ray gave it no room on {self._host} for {START_S:g} s: others use that node, too.") from error
+            raise Lost(f"It did not start on {self._host} in {START_S:g} s: others may use that node.") from error
         except OSError as error:
             raise Lost(f"Its worker on {self._host} could not be started: {error}.", counts=True) from error
 
@@ -169,7 +173,7 @@ class Attempt:
         """Carry out what the worker asks for; True once it has ended and nothing is open. Raises `Lost`."""
         try:
             news = self._got(self._actor.poll.remote(list(self._known), self._logged_bytes))
-        except RayError:  # the actor comes back, or Ray says that it is dead, or ends this process with its head
+        except (ActorUnavailableError, GetTimeoutError):  # it comes back, or Ray says that it is dead
             time.sleep(AGAIN_S)
             return False
         self._write_log(news.log_from, news.log)
@@ -182,7 +186,7 @@ class Attempt:
                 self._answer(number, self._desk_answer(call))
         if news.exit_code is None:
             return False
-        if news.calls or self._known:
+        if news.calls or news.log or self._known:
             time.sleep(AGAIN_S)  # its last files are on their way
             return False
         if any(name_of(hybrid) == self._name for hybrid in self._store.workers.held()):
@@ -210,19 +214,21 @@ class Attempt:
         """What a method of the actor gives; an error there is one here. Raises `Lost`, and `RayError` for now."""
         try:
             return ray.get(reference, timeout=patience_s)
-        except ActorUnavailableError:
+        except (ActorUnavailableError, GetTimeoutError):
             raise
-        except RayActorError as error:
-            raise Lost(f"Its worker on {self._host} ended with its actor or its node.") from error
+        except OutOfMemoryError as error:
+            raise Lost(f"Ray ended its worker: the memory of {self._host} was full.", counts=True) from error
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
+        except RayError as error:
+            raise Lost(f"Its worker on {self._host} ended with its Ray process or its node.") from error
 
     def _write_log(self, start: int, text: bytes) -> None:
         if text:
             path = self._site.home.log(self._hybrid.id)
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("ab") as log:
+                with opened_log(path.parent, path.name) as log:
                     log.write(text)
         self._logged_bytes = start + len(text)
 
@@ -247,7 +253,7 @@ class Attempt:
     def _member(self, key: str) -> Resident:
         """A sub-model that trains here. Raises `NotFound`."""
         for member in self._store.hybrids.get(self._hybrid.id)[1]:
-            if member.key == key and State(member.row.state) not in ENDED:
+            if member.key == key:
                 return member
         raise NotFound(f"{key} is not trained there any more.")
 
@@ -270,14 +276,15 @@ class Attempt:
     def _send(self, path: Path, sha256: str, place: tuple[str, str] | None = None) -> None:
         offset = 0
         try:
-            with path.open("rb") as file:
-                while part := file.read(PART_BYTES):
-                    self._got(self._actor.write.remote(sha256, offset, part, place))
-                    offset += len(part)
+            file = path.open("rb")
         except FileNotFoundError as error:
             message, remedy = f"The file {path.name[:12]} is gone.", "Import it again, or restore it from a backup."
             raise BadInput.of("File lost", "file", message, remedy) from error
-        self._got(self._actor.write.remote(sha256, offset, b"", place))
+        with file:
+            while part := file.read(PART_BYTES):
+                self._got(self._actor.write.remote(sha256, offset, part, place))
+                offset += len(part)
+        self._got(self._actor.write.remote(sha256, offset, b"", place), HASH_S)
 
     def _keep(self, member: Resident, names: Sequence[str]) -> None:
         """Let the server have files of a sub-model. Its checkpoints here are then those of the node."""
@@ -303,7 +310,7 @@ class Attempt:
 
     def _fetch(self, run_id: str, name: str, target: Path) -> None:
         """Copy a file of the worker. It counts once it is whole: its hash is checked before it has its name."""
-        sha256 = self._got(self._actor.describe.remote(run_id, name))
+        sha256 = self._got(self._actor.describe.remote(run_id, name), HASH_S)
         if target.is_file() and file_sha256(target) == sha256:
             return
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from unifiednn_core.base.errors import Fenced, NotFound, UnifiedNNError
 from unifiednn_core.spec.devices import CUDA, host_of, type_named
 from unifiednn_core.store import Store
 from unifiednn_core.store.database import Fence
-from unifiednn_core.store.hybrids import Resident
+from unifiednn_core.store.hybrids import Resident, address
 from unifiednn_core.store.schema import HYBRID, HybridRow
 from unifiednn_core.store.workers import WorkerIdentity
 
@@ -33,6 +33,14 @@ measured.remember runs.conclude runs.doubt runs.fail_run runs.fail_submodel runs
 runs.record_checkpoint runs.record_export runs.transition runs.update runs.warn telemetry.write workers.begin
 workers.begin_anew workers.close workers.give_back workers.left
 """
+_COLUMNS = """
+artifact artifact_bytes checkpoint checkpoint_bytes checkpoint_step cpu_s ended_at_s energy_j epochs_done gpu_s graph
+lane launched_at_s memory_notes memory_source model_path not_learning now_reason peak_memory_bytes prediction service_s
+started_at_s state_sha256 step_s steps_done test_accuracy test_loss train_accuracy train_loss turn_reason turn_since_s
+"""
+COLUMNS = frozenset(_COLUMNS.split())
+"""What a worker may set of its hybrid, its runs and its sub-models."""
+_IDS = {"id", "run_id", "hybrid_id"}
 READS, WRITES = frozenset(_READS.split()), frozenset(_WRITES.split())
 REGISTER, NOW = "workers.register", "now"
 BRING, KEEP = "bring", "keep"
@@ -58,7 +66,7 @@ class Call(NamedTuple):
         try:
             name, arguments, named, number = from_json(frame, allow_inf_nan=True)
             return cls(str(name), list(arguments), dict(named), int(number))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return cls("", [], {})
 
 
@@ -107,16 +115,30 @@ class Desk:
         return _as_seen_there(found) if call.name == "hybrids.get" else found
 
     def _require_own(self, given: Mapping[str, Any]) -> None:
-        """Raise `Fenced` for another hybrid, or a run or command that is not in this one."""
+        """Raise `Fenced` for what is not in this hybrid, and for columns that are no worker's."""
         hybrid_id, run_id = self._fence.hybrid_id, given.get("run_id")
         if "command_id" in given:
             command = self._store.commands.find_open(int(given["command_id"]))
             run_id = None if command is None else command.run_id
-        ours = given.get("hybrid_id", hybrid_id) == hybrid_id
-        if run_id not in (None, hybrid_id):
-            ours = ours and run_id in {member.run.id for member in self._store.hybrids.get(hybrid_id)[1]}
+        columns, keys = _named_in(given)
+        ours = given.get("hybrid_id", hybrid_id) == hybrid_id and columns <= COLUMNS
+        runs = {address(hybrid_id, str(key))[0] for key in keys} | {run_id}
+        if runs - {None, hybrid_id}:
+            ours = ours and runs - {None} <= {member.run.id for member in self._store.hybrids.get(hybrid_id)[1]}
         if not ours:
             raise Fenced(hybrid_id, self._fence.attempt)
+
+
+def _named_in(given: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Columns that a call would set, and keys of sub-models that it names."""
+    batch = given.get("batch") or {}
+    parts = {**given.get("starts", {}), **batch.get("submodels", {})}
+    rows = [row for table in ("steps", "epochs", "slices", "events") for row in batch.get(table, ())]
+    columns = {*given.get("values", {}), *(given.get("model") or {}), *batch.get("hybrid", {})}
+    columns |= {name for part in parts.values() for name in part}
+    columns |= {name for row in (*rows, *batch.get("memory", ()), *batch.get("strata", ())) for name in row} & _IDS
+    keys = {*parts, *(row["submodel"] for row in rows if row.get("submodel") is not None)}
+    return columns, keys | ({given["key"]} if "key" in given and "hybrid_id" in given else set())
 
 
 def _as_seen_there(found: tuple[HybridRow, list[Resident]]) -> tuple[HybridRow, list[Resident]]:

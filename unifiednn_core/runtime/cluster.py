@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -11,8 +12,8 @@ from itertools import pairwise
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
+from unifiednn_core.base.trouble import log_error
 from unifiednn_core.runtime.background import Background
-from unifiednn_core.runtime.launchers import training_environment
 from unifiednn_core.store import Store
 from unifiednn_core.store.nodes import CLUSTER, NodeRow
 
@@ -21,6 +22,7 @@ LOCAL = "local"
 """Address of a Ray on this machine alone, which offers its devices in place of the server."""
 LOOK_S = 0.5
 AGAIN_S = 5.0
+LOG_BYTES = 1 << 20
 SILENT_S = 60.0
 """A driver that has written nothing for so long is started again, and its nodes count as gone."""
 _DRIVER = "unifiednn_core.runtime.driver"
@@ -31,7 +33,7 @@ def ray_address(given: str) -> str:
     """The address of a cluster: `auto`, `local` or HOST:PORT. Raises `BadInput`."""
     if importlib.util.find_spec("ray") is None:
         raise BadInput.of("Ray", "ray", "Ray is not installed.", "Install it: pip install 'unifiednn[ray]'")
-    if given.startswith("ray://"):
+    if (os.environ.get("RAY_ADDRESS", "") if given == "auto" else given).startswith("ray://"):
         message = "Ray's client cannot start workers that outlive it."
         raise BadInput.of("Ray", "ray", message, "Join this machine to the cluster: ray start --address=HOST:PORT")
     host, colon, port = given.rpartition(":")
@@ -59,20 +61,26 @@ class Cluster(Background):
     def _watch(self) -> None:
         # The driver dies with the thread that started it, which is this one.
         while not self._stop.is_set():
-            driver, begun_s = self._started(), time.monotonic()
-            while driver.poll() is None and not self._stop.wait(LOOK_S):
-                if self._is_silent() and time.monotonic() - begun_s > SILENT_S:
-                    break
-            driver.kill()
-            driver.wait()
+            driver = None
+            try:
+                driver, begun_s = self._started(), time.monotonic()
+                while driver.poll() is None and not self._stop.wait(LOOK_S):
+                    if self._is_silent() and time.monotonic() - begun_s > SILENT_S:
+                        break
+            except Exception:  # a full disk or a locked store must not end the watch
+                log_error(_log, "The driver of the Ray cluster could not be watched; it is started again.")
+            if driver is not None:
+                driver.kill()
+                driver.wait()
             self._stop.wait(AGAIN_S)
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        with (self._home.root / "driver.log").open("ab") as log:
-            command = [sys.executable, "-m", _DRIVER, str(self._home.root), self._address]
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=training_environment(1)
-            )
+        path = self._home.root / "driver.log"
+        grown = path.exists() and path.stat().st_size > LOG_BYTES
+        with path.open("wb" if grown else "ab") as log:
+            command = [sys.executable, "-m", _DRIVER, str(self._home.root), self._address, str(os.getpid())]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def _is_silent(self) -> bool:
         """Whether the driver has written nothing for a while; then it is recorded that no node can be reached."""
@@ -80,9 +88,10 @@ class Cluster(Background):
         seen_at_s = max((row.seen_at_s for row in rows if row.name == CLUSTER), default=0.0)
         if now_s - max(seen_at_s, self._begun_at_s) <= SILENT_S:
             return False
-        rows = rows if seen_at_s else [NodeRow(name=CLUSTER, facts={}, seen_at_s=0.0)]
-        for row in rows:
-            row.state = "away"
-            row.why = f"The Ray cluster at {self._address} cannot be reached: its head does not answer."
-        self._store.nodes.write(rows)
+        rows = rows if seen_at_s else [NodeRow(name=CLUSTER, state="ready", facts={}, seen_at_s=0.0)]
+        why = f"The Ray cluster at {self._address} cannot be reached: its head does not answer, says driver.log."
+        news = [row for row in rows if row.state != "away" or row.why != why]
+        for row in news:
+            row.state, row.why = "away", why
+        self._store.nodes.write(news)
         return True

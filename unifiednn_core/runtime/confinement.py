@@ -276,11 +276,11 @@ def forgo_privileges() -> None:
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """End this process with the one that started it."""
+def die_with_parent(parent: int | None = None) -> None:
+    """End this process with the one that started it, by its id if that is known: it may have ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1:  # that has ended already
+    if parent not in (None, os.getppid()):
         os._exit(1)
 
 

@@ -5,16 +5,15 @@ a process that misses its head for a minute, so the server itself never imports 
 process again. All that it knows stands in the store and in the actors, which have names.
 """
 
-import hashlib
 import logging
 import re
+import secrets
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from platform import node as machine
 from typing import Any
 
 import ray
@@ -24,7 +23,7 @@ from ray.exceptions import RayError
 from sqlalchemy.exc import SQLAlchemyError
 
 from unifiednn_core.base import failpoints
-from unifiednn_core.base.files import folder_lock, set_private_umask
+from unifiednn_core.base.files import folder_lock, set_private_umask, write_text
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.base.visible import keep_log_visible
@@ -33,12 +32,23 @@ from unifiednn_core.runtime.attempt import Attempt, Room, Site, kill, name_of
 from unifiednn_core.runtime.cluster import LOCAL
 from unifiednn_core.runtime.confinement import die_with_parent
 from unifiednn_core.runtime.relay import NodeFacts, probe
-from unifiednn_core.spec.devices import AUTO, CPU, CUDA, HOST_NAME, SERVER, Device, host_of, on_host
+from unifiednn_core.spec.devices import (
+    AUTO,
+    CPU,
+    CUDA,
+    HOST_NAME,
+    SERVER,
+    Device,
+    host_of,
+    on_host,
+    own_name,
+    type_named,
+)
 from unifiednn_core.store import Store
 from unifiednn_core.store.nodes import CLUSTER, NodeRow
 from unifiednn_core.store.schema import HybridRow
 
-TICK_S, NODES_S = 0.5, 5.0
+TICK_S, NODES_S, PROBE_AGAIN_S = 0.5, 5.0, 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +64,8 @@ class Node:
     facts: NodeFacts | None = None
     refused: str = ""
     """Why it is not used."""
+    again_s: float = 0.0
+    """Monotonic time from which it is asked again."""
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "Node":
@@ -67,7 +79,12 @@ class Node:
     def devices(self) -> list[Device]:
         """What it offers, as the fleet knows it."""
         found = [] if self.facts is None or self.refused else self.facts.devices
-        return [on_host(device, self.name) for device in found]
+        return [on_host(one, self.name) for one in found if one.type != CPU or self.room.cpus]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not answered yet."""
+        return self.facts is None and not self.refused
 
     def row(self, now_s: float) -> NodeRow:
         """How it is shown."""
@@ -77,16 +94,17 @@ class Node:
 
     def learn(self) -> None:
         """Ask it what it has. The answer comes with a later look."""
-        if self.asked is None:
+        if self.asked is None and time.monotonic() >= self.again_s:
             self.asked = ray.remote(num_cpus=0)(probe).options(scheduling_strategy=self.room.on()).remote(self.gpus)
-        if self.facts is not None or self.refused or not ray.wait([self.asked], timeout=0)[0]:
+        if self.asked is None or self.facts is not None or not ray.wait([self.asked], timeout=0)[0]:
             return
         try:
             self.facts = ray.get(self.asked)
             self.refused = " ".join([*differences(self.facts.versions), *self.facts.problems])
         except RayError as error:
             last = str(error).strip().splitlines()[-1]
-            self.refused = f"UnifiedNN does not start there: {last[:200]}"
+            self.refused, self.asked = f"UnifiedNN does not start there: {last[:200]}", None
+            self.again_s = time.monotonic() + PROBE_AGAIN_S
 
 
 class Driver:
@@ -94,21 +112,20 @@ class Driver:
 
     def __init__(self, home: Home, store: Store, *, alone: bool):
         """`alone` offers the node of this very machine, too, which the server otherwise offers itself."""
-        namespace = hashlib.sha256(f"{machine()} {home.root}".encode()).hexdigest()[:12]
-        self._site, self._store = Site(home, store, namespace, self.look_at_nodes), store
+        self._site, self._store = Site(home, store, _namespace(home), self.look_at_nodes), store
         self._nodes: dict[str, Node] = {}
         """Those that live, by name."""
         self._looking, self._looked_at_s = threading.Lock(), -NODES_S
         self._attempts: dict[str, Attempt] = {}
         self._others: set[str] = set()
         """Actors of no attempt, at the last look."""
-        self._demand: list[dict[str, float]] = []
+        self._demand: list[dict[str, float]] | None = None
         self._own = None if alone else ray.get_runtime_context().get_node_id()
 
     def tick(self) -> None:
         """Look at the nodes and at the hybrids that hold devices there."""
         held = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) != SERVER]
-        if time.monotonic() - self._looked_at_s >= NODES_S or any(node.facts is None for node in self._nodes.values()):
+        if time.monotonic() - self._looked_at_s >= NODES_S or any(node.is_new for node in self._nodes.values()):
             self.look_at_nodes()
             self._end_others({name_of(hybrid) for hybrid in held})
         self._attempts = {name: one for name, one in self._attempts.items() if one.alive}
@@ -155,9 +172,12 @@ class Driver:
     def _ask_for(self, held: Sequence[HybridRow]) -> None:
         """Tell Ray what is held and what waits, so that its autoscaler can bring nodes and give idle ones back."""
         has_gpus = any(node.gpus for node in self._nodes.values())
-        asked = [(hybrid.device or "", hybrid.threads) for hybrid in held]
+        asked = [(name, one.threads) for one in held for name in (one.device or "", *one.also)]
         asked += [(run.device, run.threads or 1) for run, _ in self._store.workers.waiting()]
-        demand = [{"GPU": 1.0} if has_gpus and CPU not in name else {"CPU": float(n)} for name, n in asked]
+        on_gpu = [type_named(name) == CUDA or (has_gpus and not own_name(name).startswith(CPU)) for name, _ in asked]
+        demand = [
+            {"GPU": 1.0} if gpu else {"CPU": float(threads)} for gpu, (_, threads) in zip(on_gpu, asked, strict=True)
+        ]
         if demand != self._demand:
             request_resources(bundles=demand)
             self._demand = demand
@@ -178,6 +198,14 @@ def run(home: Home, address: str) -> None:
             time.sleep(TICK_S)
 
 
+def _namespace(home: Home) -> str:
+    """Name of this home in the cluster; it stays."""
+    path = home.root / "ray-namespace"
+    if not path.exists():
+        write_text(path, f"unifiednn-{secrets.token_hex(6)}")
+    return path.read_text(encoding="utf-8")
+
+
 def _dashboard() -> str:
     """Where Ray's own dashboard is, as HOST:PORT; nothing without one."""
     node = _worker.global_worker.node
@@ -185,8 +213,8 @@ def _dashboard() -> str:
 
 
 def main() -> None:
-    """Drive a cluster for the server of a home: `python -m unifiednn_core.runtime.driver HOME ADDRESS`."""
-    die_with_parent()
+    """Drive a cluster for the server of a home: `python -m unifiednn_core.runtime.driver HOME ADDRESS PARENT`."""
+    die_with_parent(int(sys.argv[3]))
     set_private_umask()
     failpoints.arm_from_environment()
     keep_log_visible()

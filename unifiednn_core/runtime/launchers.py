@@ -30,8 +30,8 @@ RELAYED = "--relayed"
 _FORKED = "unifiednn_core.runtime.forked:work"
 _JOINS_WITHIN_S = 20.0
 MARK_BYTES = 256
-_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
-"""Prefixes of variables with credentials of clouds, which no worker needs."""
+_CREDENTIALS = ("RAY_", "AWS_", "AZURE_", "GOOGLE_APPLICATION_", "FSSPEC_")
+"""Prefixes of variables with credentials of clusters and clouds, which no worker needs."""
 _log = logging.getLogger(__name__)
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux: that of the machine, outside of containers
 _START_TICKS = 19  # of the fields after the command's name; proc_pid_stat(5) numbers it 22
@@ -62,7 +62,7 @@ class LocalLauncher:
         self._home.at_work(hybrid_id).unlink(missing_ok=True)  # the mark of an earlier worker is not this one's
         folder = self._home.run(hybrid_id)
         folder.mkdir(parents=True, exist_ok=True)
-        with _opened(folder, self._home.log(hybrid_id).name) as log:
+        with opened_log(folder, self._home.log(hybrid_id).name) as log:
             if mode != HYBRID:
                 template.retire()
             elif self.warm and template.ready():
@@ -274,7 +274,7 @@ class WorkMark:
         self._memory[end - MARK_BYTES : end] = line.encode()[:MARK_BYTES].ljust(MARK_BYTES, b"\0")
 
 
-def _opened(folder: Path, log: str) -> BinaryIO:
+def opened_log(folder: Path, log: str) -> BinaryIO:
     """A log, to write at its end. What an earlier worker put in its place goes. Raises `OSError`."""
     if (folder / log).is_symlink() or not (folder / log).is_file():
         (folder / log).unlink(missing_ok=True)

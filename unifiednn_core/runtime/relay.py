@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from unifiednn_core.base.files import file_sha256, is_plain, move, open_plain, set_private_umask
+from unifiednn_core.base.files import file_sha256, move, open_plain, plain_folder, set_private_umask
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.devices import devices_of_host
 from unifiednn_core.machine.versions import versions
@@ -33,6 +33,7 @@ WAIT_S = 1.0
 LOG_BYTES = 256 * 1024
 ALONE_S = 15.0
 """A relay whose worker has ended, and which owes nothing, ends if no driver asks for so long."""
+MOST_THREADS = 100
 UNUSED_S = 7 * 86400.0
 """Files that no worker of this node has used for so long are deleted."""
 
@@ -131,29 +132,36 @@ class Relay:
 
     def empty(self, run_id: str, name: str) -> None:
         """Delete the checkpoints that this node has of a sub-model: those of the server count. Raises `OSError`."""
-        folder = self._own(run_id, f"checkpoints/{name}")
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            path.unlink()
+        self._home.run(run_id).mkdir(parents=True, exist_ok=True)
+        with plain_folder(self._home.run(run_id), "checkpoints", name, make=True) as folder:
+            for old in os.scandir(folder):
+                os.unlink(old.name, dir_fd=folder)
 
     def write(self, sha256: str, offset: int, part: bytes, place: tuple[str, str] | None = None) -> None:
         """Write a part of a file, in order; an empty part ends it. Raises `OSError` if it is not what it should be.
 
         Files lie by content, or at a `place`: a run and a name in its folder.
         """
-        target = self._home.file(sha256) if place is None else self._own(*place)
-        temporary = self._home.quarantine / f"{self._hybrid_id}.{sha256}"  # where no worker may write
+        asked = "" if place is None else hashlib.sha256("/".join(place).encode()).hexdigest()
+        temporary = self._home.quarantine / f"{self._hybrid_id}.{sha256}.{asked}"  # where no worker may write
         with temporary.open("ab" if offset else "wb") as file:
             file.truncate(offset)
             file.write(part)
-        if not part and file_sha256(temporary) != sha256:
+        if part:
+            return
+        if file_sha256(temporary) != sha256:
             temporary.unlink()
-            raise OSError(None, f"{target.name} arrived damaged")
-        if not part:
-            move(temporary, target)
+            raise OSError(None, f"The file {sha256[:12]} arrived damaged")
+        if place is None:
+            move(temporary, self._home.file(sha256))
+            return
+        *folders, last = Path(place[1]).parts
+        with plain_folder(self._home.run(place[0]), *folders, make=True) as folder:
+            os.rename(temporary, last, dst_dir_fd=folder)
 
     def describe(self, run_id: str, name: str) -> str:
         """SHA-256 of a file that the worker has written. Raises `OSError`."""
+        os.utime(self._home.run(run_id))  # so that nobody takes it for unused
         with os.fdopen(open_plain(self._home.run(run_id), name), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -163,12 +171,6 @@ class Relay:
             file.seek(offset)
             return file.read(PART_BYTES)
 
-    def _own(self, run_id: str, name: str) -> Path:
-        """A place in the folder of a run. Raises `OSError` for a link, which a worker may have put there."""
-        if not is_plain(self._home.run(run_id), name):
-            raise OSError(None, f"{name} is a link")
-        return self._home.run(run_id) / name
-
     # -- the worker
 
     def _run(self, threads: int, mode: str) -> None:
@@ -176,6 +178,7 @@ class Relay:
         try:
             self._launcher.start(self._hybrid_id, threads, mode)
             while (code := self._launcher.exit_code(self._hybrid_id)) is None:
+                os.utime(self._home.run(self._hybrid_id))
                 time.sleep(0.1)
         except OSError as error:
             with self._home.log(self._hybrid_id).open("a") as log:
@@ -191,6 +194,9 @@ class Relay:
     def _accept(self, listening: Listener) -> None:
         while True:
             channel = listening.accept()
+            if threading.active_count() > MOST_THREADS:  # no worker of ours has so many
+                channel.close()
+                continue
             threading.Thread(target=self._carry, args=(channel,), daemon=True).start()
 
     def _carry(self, channel: "Connection[bytes, bytes]") -> None:
@@ -215,7 +221,11 @@ class Relay:
 def _forget_unused(home: Home) -> None:
     """Delete files and folders of runs that nothing has used for a while."""
     before_s = time.time() - UNUSED_S
-    for path in [one for folder in ("files/*", "runs", "hybrids", "shared") for one in home.root.glob(f"{folder}/*")]:
+    for path in [
+        one
+        for folder in ("files/*", "quarantine", "runs", "hybrids", "shared")
+        for one in home.root.glob(f"{folder}/*")
+    ]:
         with suppress(OSError):
             if path.stat().st_mtime < before_s:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

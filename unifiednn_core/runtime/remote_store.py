@@ -21,7 +21,7 @@ from unifiednn_core.store import Store
 from unifiednn_core.store.database import Fence
 from unifiednn_core.store.workers import WorkerIdentity
 
-MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 26
 """Of one call; a longer one ends the connection."""
 
 

@@ -3,6 +3,7 @@
 import logging
 import math
 import queue
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -54,6 +55,7 @@ from unifiednn_core.store.schema import HybridRow, SubModelRow
 from unifiednn_core.store.telemetry import SHOWN_FIGURES, TelemetryRows, curve_stride
 
 HEARTBEAT_S = 2.0
+MOST_WAITING, WAIT_S = 100_000, 0.1  # reports of steps hold tensors
 SHARE_OF_TIME, LONGEST_PAUSE_S = 0.1, 5.0  # of writes; one that takes less than 20 ms is no reason to pause
 EXPORT_S = 10.0  # after an end, the export takes memory that is not the next turn's
 
@@ -104,7 +106,6 @@ class Reporter:
         self.engine: Engine | None = None
         """The engine that reports here."""
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self.report = self._inbox.put
         self._unwritten: deque[_Message] = deque()
         self._recorded = False
         """Whether the first in line is in the batch already, but not acted on."""
@@ -142,6 +143,12 @@ class Reporter:
             self._keep_model,
             self._facts_of,
         )
+
+    def report(self, message: _Message) -> None:
+        """Take a report, in any thread. Steps wait while too many reports do, because the store cannot be written."""
+        while isinstance(message, Stepped) and len(self._unwritten) + self._inbox.qsize() > MOST_WAITING:
+            time.sleep(WAIT_S)
+        self._inbox.put(message)
 
     def admit(self, key: str, row: SubModelRow, attempt: int, *, from_step: int, peers: int) -> None:
         """Begin to record an attempt on one of `peers` sub-models; `row` has its last figures."""

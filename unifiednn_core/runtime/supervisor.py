@@ -230,9 +230,11 @@ class Supervisor(Background):
 
     def _death_of(self, hybrid: HybridRow) -> "_Death | None":
         """How the worker of a hybrid died; None while it lives or may still register."""
-        if host_of(hybrid.device) != SERVER:  # its driver judges it, if there is one
+        if host_of(hybrid.device) != SERVER:
+            if self._unchanged_s(hybrid) <= NODE_SILENT_S or self._store.nodes.are_watched():  # then a driver judges it
+                return None
             cause = f"Nothing was heard of its worker on {host_of(hybrid.device)} for {NODE_SILENT_S:g} s."
-            return _Death(cause, counts=False) if self._unchanged_s(hybrid) > NODE_SILENT_S else None
+            return _Death(cause, counts=False)
         log = f"Its log is {'hybrids' if hybrid.shared else 'runs'}/{hybrid.id}/worker.log in the home folder."
         if hybrid.worker_pid is not None:
             worker = WorkerIdentity(hybrid.worker_pid, hybrid.worker_started_at_s or 0.0, hybrid.worker_boot_id or "")

@@ -28,10 +28,11 @@ class Calls(Repository):
 
         Raises `Fenced` if the worker has lost its hybrid, and whatever the call raises, which then has no effect.
         """
-        with self._database.joined(fence) as session:
+        with self._database.joined() as session:
             row = session.get(AnswerRow, fence.hybrid_id)
             if row is not None and (row.attempt, row.number) == (fence.attempt, number):
                 return row.answer
+            fence.require(session)
             answer = call()
             made = AnswerRow(hybrid_id=fence.hybrid_id, attempt=fence.attempt, number=number, answer=answer)
             session.merge(made)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, create_engine, event, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from unifiednn_core.base import failpoints
@@ -71,10 +72,9 @@ class Database:
             raise
 
     @contextmanager
-    def joined(self, fence: Fence) -> Iterator[Session]:
+    def joined(self) -> Iterator[Session]:
         """A write transaction that all reads and writes of this thread join until it ends. Raises as `write`."""
         with self.write() as session:
-            fence.require(session)
             token = _joined.set(session)
             try:
                 yield session
@@ -164,6 +164,8 @@ def trouble(error: DatabaseError) -> tuple[str, str]:
 
 def _raise_defect(error: SQLAlchemyError) -> None:
     """Raise `DatabaseError` for what SQLite calls operational, although it never passes: a wrong statement."""
+    if isinstance(error, PoolTimeout):  # all connections wait for a locked store
+        raise OperationalError("BEGIN", None, error) from error
     if isinstance(error, OperationalError) and getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
         raise DatabaseError(error.statement, error.params, error.orig or error) from error
 

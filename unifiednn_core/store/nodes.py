@@ -11,6 +11,7 @@ from unifiednn_core.store.schema import Base
 
 CLUSTER: Final = "ray"
 """Name of the row that stands for the cluster itself."""
+WATCHED_S, FORGOTTEN_S = 60.0, 7 * 86400.0
 NodeState = Literal["ready", "refused", "away"]
 
 
@@ -33,8 +34,9 @@ class Nodes(Repository):
     """Reads and writes nodes."""
 
     def write(self, rows: Sequence[NodeRow]) -> None:
-        """Record nodes; each replaces what was known of it."""
+        """Record nodes; each replaces what was known of it. Those that were away for a week are forgotten."""
         with self._database.write() as session:
+            session.execute(delete(NodeRow).where(NodeRow.seen_at_s < self._clock.utc_s() - FORGOTTEN_S))
             for row in rows:
                 session.merge(row)
 
@@ -46,3 +48,8 @@ class Nodes(Repository):
         """Forget all nodes, and the cluster."""
         with self._database.write() as session:
             session.execute(delete(NodeRow))
+
+    def are_watched(self) -> bool:
+        """Whether a driver has written lately."""
+        row = self._get(NodeRow, CLUSTER)
+        return row is not None and self._clock.utc_s() - row.seen_at_s < WATCHED_S

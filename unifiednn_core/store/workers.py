@@ -549,7 +549,8 @@ class Workers(Repository):
         if at.operator is not None:
             found = found.replace(". Last:", f", in the operator {at.operator}. Last:")
             remedy = f"Change what the network gives to {at.operator}. {remedy}"
-        if State(submodel_of(session, run_id, name).state) not in ENDED:
+        row = submodel_of(session, run_id, name)
+        if row.hybrid_id == hybrid.id and State(row.state) not in ENDED:  # the mark is the worker's own word
             self._runs.transition_in(session, run_id, name, Event.FAIL, cause=found, remedy=remedy)
             self._runs.follow_in(session, run_of(session, run_id))
         forget_deaths(hybrid)

@@ -152,3 +152,25 @@ def test_all_that_workers_ask_the_store_can_be_asked_from_a_node(store: Store) -
         part, _, method = name.partition(".")
         checked(getattr(getattr(store, part), method).__func__)  # its annotations can be checked
     assert WorkerIdentity(*WORKER)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("telemetry.write", ["r", TelemetryRows(submodels={"other/a": {"steps_done": 7}})], {}),
+        ("telemetry.write", ["r", TelemetryRows(submodels={"a": {"owner": "mallory"}})], {}),
+        ("telemetry.write", ["r", TelemetryRows(hybrid={"device": "cuda:0"})], {}),
+        ("telemetry.write", ["r", TelemetryRows(steps=[{**STEP, "submodel": "other/a"}])], {}),
+        ("telemetry.write", ["r", TelemetryRows(memory=[{"hybrid_id": "other", "at_s": 0.0}])], {}),
+        ("workers.begin", ["r", {"other/a": {"steps_done": 0}}], {}),
+        ("workers.left", ["r", "other/a"], {}),
+        ("hybrids.update", ["r"], {"threads": 64}),
+        ("runs.update", ["r"], {"spec": {}}),
+        ("runs.record_export", ["r", "a", Event.COMPLETE], {"model": {"owner": "mallory"}}),
+    ],
+)
+def test_a_worker_sets_only_what_workers_report(
+    desk: Desk, name: str, arguments: list[Any], named: dict[str, Any]
+) -> None:
+    with pytest.raises(Fenced):
+        asked(desk, name, *arguments, number=2, **named)

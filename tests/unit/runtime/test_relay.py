@@ -68,9 +68,9 @@ def test_links_of_a_worker_lead_nowhere(relay: Relay, folder: Path, tmp_path: Pa
         relay.read(RUN, "models/a.zip", 0)
     with pytest.raises(OSError):
         relay.describe(RUN, "checkpoints/secret")
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match="checkpoints"):
         relay.empty(RUN, "a")
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match="checkpoints"):
         relay.write(SHA256, 0, CONTENT, (RUN, "checkpoints/a/step-1.safetensors"))
     assert relay.poll([], None).log == b""
     assert [path.name for path in outside.iterdir()] == ["secret"]
