@@ -53,7 +53,10 @@ def train(
     policy: Annotated[str | None, typer.Option(help="Use this policy instead of the one in the spec.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a hybrid to the end and write every trained model. Ctrl-C stops it and keeps the progress."""
+    """Train a hybrid to the end and write every trained model. Ctrl-C stops it and keeps the progress.
+
+    SIGTERM pauses it, so that `unifiednn resume` can go on.
+    """
     with opened(as_json) as service:
         asked = load_run(spec)
         if not as_json:

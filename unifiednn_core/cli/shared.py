@@ -1,6 +1,7 @@
 """What all commands share: exit codes, arguments, error output, and following a run to its end."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from unifiednn_core.base.files import set_private_umask
 from unifiednn_core.cli import terminal
 from unifiednn_core.service.facade import Service
 from unifiednn_core.service.gate import Gate, Settings
-from unifiednn_core.spec.lifecycle import State
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.store.database import trouble
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -65,17 +66,23 @@ def exit_after(state: State, interrupted: bool) -> NoReturn:
     raise typer.Exit(INTERRUPTED if interrupted else FAILED if state in (State.FAILED, State.INTERRUPTED) else DONE)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: this machine is needed for something else, and the run is to go on later."""
+
+
 def finish(service: Service, run_id: str, as_json: bool) -> NoReturn:
-    """Follow a run to its end and print the result; Ctrl-C stops it and keeps its progress."""
+    """Follow a run to its end and print the result. Ctrl-C stops it and keeps its progress; SIGTERM pauses it."""
+    signal.signal(signal.SIGTERM, _terminate)
     interrupted = False
     try:
         view = terminal.follow(service, run_id, quiet=as_json)
-    except KeyboardInterrupt:
-        interrupted = True
-        terminal.say("Stopping; progress is kept.", to=terminal.err)
+    except KeyboardInterrupt as interruption:
+        interrupted, pauses = True, isinstance(interruption, Terminated)
+        told = f"Pausing. Continue it with: unifiednn resume {run_id}" if pauses else "Stopping; progress is kept."
+        terminal.say(told, to=terminal.err)
         with suppress(IllegalTransition):  # the run ended at the same moment
-            service.runs.stop(run_id)
-        view = terminal.follow(service, run_id, quiet=True)
+            (service.runs.pause if pauses else service.runs.stop)(run_id)
+        view = terminal.follow(service, run_id, quiet=True, until=ENDED | {State.PAUSED} if pauses else ENDED)
     if not interrupted:
         service.settle_certificates(run_id)
     if as_json:
@@ -83,6 +90,10 @@ def finish(service: Service, run_id: str, as_json: bool) -> NoReturn:
     else:
         terminal.print_result(view, service)
     exit_after(view.state, interrupted)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
 
 
 def bad_option(field: str, message: str, remedy: str) -> BadInput:

@@ -5,7 +5,7 @@ Names come from strangers: `say` and `print_table` show them visibly, without ma
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +21,7 @@ from unifiednn_core.base.visible import visible
 from unifiednn_core.preflight.report import FileReport, SubModelReport, Tell, untold
 from unifiednn_core.scheduling.registry import PolicyCard
 from unifiednn_core.service.facade import Service
-from unifiednn_core.spec.lifecycle import ENDED
+from unifiednn_core.spec.lifecycle import ENDED, State
 from unifiednn_core.spec.run import RunSpec
 from unifiednn_core.spec.sweep import members_by_sweep
 from unifiednn_core.views.comparison import Comparison, Spread
@@ -38,7 +38,7 @@ NEWS = ("recovery", "warning", "error", "refused", "defect")
 out, err = Console(emoji=False), Console(stderr=True, emoji=False)
 
 
-def follow(service: Service, run_id: str, quiet: bool) -> RunView:
+def follow(service: Service, run_id: str, quiet: bool, until: Collection[State] = ENDED) -> RunView:
     """Wait until a run has ended, with one progress bar per sub-model on a terminal; `quiet` prints nothing."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
@@ -61,7 +61,7 @@ def follow(service: Service, run_id: str, quiet: bool) -> RunView:
                 accuracy = "" if part.test_accuracy is None else f", test {percent_text(part.test_accuracy)}"
                 figures = f"{part.state}, epoch {part.epochs_done}/{part.epochs}{accuracy}"
                 progress.update(bars[part.name], completed=part.steps_done, total=part.steps_total, figures=figures)
-            if view.state in ENDED:
+            if view.state in until:
                 return view
             time.sleep(POLL_S)
 
