@@ -3,6 +3,8 @@
 import configparser
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,8 @@ OF_NOW = sorted(TEXTS.keys() - {"CHANGELOG.md", "LOG.md"})
 """All pages but those that tell of earlier versions."""
 SETTING = r"UNIFIEDNN_[A-Z_]+"
 COMMAND = r"^\s*(?:exec |sudo -Hu unifiednn )?(?:/opt/unifiednn/bin/)?unifiednn ([^\n]*)"
+RAY = r"^\s*(?:exec )?ray start ([^\n]*)"
+COMPOSITION = ROOT / "docker-compose.yml"
 
 
 @pytest.mark.parametrize("name", generate_docs.PAGES)
@@ -62,7 +66,7 @@ def test_each_file_and_setting_that_a_page_names_is_there(name: str) -> None:
 @cache
 def settings() -> set[str]:
     """The variables of the environment that anything reads."""
-    sources = (*(ROOT / "unifiednn_core").rglob("*.py"), *(ROOT / "tools").rglob("*.py"), ROOT / "docker-compose.yml")
+    sources = (*(ROOT / "unifiednn_core").rglob("*.py"), *(ROOT / "tools").rglob("*.py"), COMPOSITION)
     return {name for path in sources for name in re.findall(SETTING, path.read_text(encoding="utf-8"))}
 
 
@@ -111,7 +115,41 @@ def test_the_settings_of_the_sign_in_can_be_read() -> None:
     assert [Role.of(role) for role in read["access"]["roles"].values()]
 
 
+def services() -> dict[str, Any]:
+    """The services of docker-compose.yml."""
+    found: dict[str, Any] = yaml.safe_load(COMPOSITION.read_text(encoding="utf-8"))["services"]
+    return found
+
+
 def test_docker_compose_opens_ports_to_this_machine_alone() -> None:
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
-    published = [port for service in services.values() for port in service.get("ports", ())]
+    published = [port for service in services().values() for port in service.get("ports", ())]
     assert published and all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_what_docker_compose_starts_is_there() -> None:
+    lines = "\n".join(line for service in services().values() for line in service["command"])
+    [ours] = re.findall(COMMAND, lines, re.MULTILINE)
+    require(shlex.split(ours))
+    require_ray(lines)
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+def test_docker_compose_takes_its_file() -> None:
+    done = subprocess.run(
+        ["docker-compose", "--file", COMPOSITION, "config", "--quiet"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_cluster_is_joined_by_options_that_ray_has() -> None:
+    require_ray("\n".join(blocks("CLUSTER.md", "sh")))
+
+
+def require_ray(text: str) -> None:
+    """Raises if the installed Ray does not take what a text starts it with."""
+    from ray.scripts.scripts import start  # takes seconds
+
+    found = [shlex.split(line, comments=True) for line in re.findall(RAY, text, re.MULTILINE)]
+    assert [words[0].partition("=")[0] for words in found] == ["--head", "--address"]
+    for words in found:
+        start.make_context("start", words)
