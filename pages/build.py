@@ -28,8 +28,7 @@ from pages._ui import (
 )
 from unifiednn_core.base.errors import NotFound, UnifiedNNError
 from unifiednn_core.base.units import MIB
-from unifiednn_core.spec.documents import document_kind
-from unifiednn_core.spec.run import RunSpec
+from unifiednn_core.spec.run import RunSpec, document_kind
 from unifiednn_core.views import markup, wording
 
 FIRST = ".st-key-add button"

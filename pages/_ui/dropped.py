@@ -8,7 +8,7 @@ from typing import Any
 from pages._ui import drafts
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.values import BYTE, FEWEST_PIXELS, SPLIT_PART, pixel_divisor
-from unifiednn_core.spec.documents import document_kind
+from unifiednn_core.spec.run import document_kind
 from unifiednn_core.views import fit
 from unifiednn_core.views.runs import FileView
 

@@ -1,6 +1,7 @@
 """Optimizer, criterion and LR scheduler as the hyper-parameters ask for them, and the update at the end of a step."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from unifiednn_core.data.balance import class_weights
 from unifiednn_core.engine.step import OutputIsLoss
 from unifiednn_core.spec.choices import CRITERIA, LR_FORMULAS, LR_SCHEDULES, NO_CRITERION, OPTIMIZERS, SEQUENCE
 from unifiednn_core.spec.hyperparameters import LRStage
-from unifiednn_core.spec.lr_formulas import share_after
 from unifiednn_core.spec.run import Hyperparameters, LRSchedulerSpec
 
 Named = Iterable[tuple[str, nn.Parameter]]
@@ -179,3 +179,29 @@ def _step(optimizer: Optimizer, scaler: GradScaler | None) -> None:
 def share_of_rate(hyperparameters: Hyperparameters, step: int) -> float:
     """Share of the learning rate that a step (from 1) uses."""
     return 1.0 if hyperparameters.warm_up is None else hyperparameters.warm_up.factor(step)
+
+
+def share_after(name: str, args: Mapping[str, Any], learning_rate: float) -> Callable[[int], float]:
+    """Return the function of a schedule of `LR_FORMULAS`; the polynomial one needs the learning rate that it scales."""
+    given: dict[str, Any] = {argument.name: argument.default for argument in LR_FORMULAS[name].arguments} | dict(args)
+    warm_up: int = given["num_warmup_steps"]
+    total: int = given.get("num_training_steps", 0)
+
+    def after(steps: int) -> float:
+        if steps < warm_up:
+            return steps / max(1, warm_up)
+        if name == "warmup_constant":
+            return 1.0
+        if name == "warmup_linear":
+            return max(0.0, (total - steps) / max(1, total - warm_up))
+        if name == "warmup_cosine":
+            done = (steps - warm_up) / max(1, total - warm_up)
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * given["num_cycles"] * 2.0 * done)))
+        end: float = given["lr_end"]
+        if steps > total:
+            return end / learning_rate
+        left = 1 - (steps - warm_up) / (total - warm_up)
+        share: float = ((learning_rate - end) * left ** given["power"] + end) / learning_rate
+        return share
+
+    return after

@@ -22,9 +22,8 @@ from unifiednn_core.service.quotas import Room
 from unifiednn_core.service.roles import Role
 from unifiednn_core.service.submission import Submissions
 from unifiednn_core.service.uploads import Uploads
-from unifiednn_core.spec.documents import document_of
 from unifiednn_core.spec.lifecycle import State
-from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec
+from unifiednn_core.spec.run import MAX_SPEC_BYTES, RunSpec, document_of
 from unifiednn_core.spec.run_query import MOST_USES_COUNTED, KeptQuery
 from unifiednn_core.store import Store
 from unifiednn_core.store.library import files_of

@@ -303,7 +303,7 @@ REFUSED_LR_SCHEDULERS = {
 _WARM_UP_STEPS = integer("num_warmup_steps", least=0, required=True)
 _TRAINING_STEPS = integer("num_training_steps", required=True)
 # LR schedules of the library transformers, with its names and arguments. torch runs them as LambdaLR; the functions
-# are in `spec.lr_formulas`. Step i (from 0) of the warm-up uses i / num_warmup_steps of the learning rate.
+# are in `engine.optimizers`. Step i (from 0) of the warm-up uses i / num_warmup_steps of the learning rate.
 LR_FORMULAS: dict[str, LRSchedulerChoice] = {
     "warmup_cosine": LRSchedulerChoice(
         "get_cosine_schedule_with_warmup",

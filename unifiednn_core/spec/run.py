@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -25,6 +26,8 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 DEFAULT_CHECKPOINT_PERIOD_S = 30.0
 MOST_LANES = 8
 MAX_SPEC_BYTES = 4 * 1024**2
+TELLING = frozenset({"epochs", "batch_size", "optimizer", "learning_rate", "criterion"})
+"""Entries that a file of hyper-parameters has, and that no description of a network has."""
 
 Baseline = Literal["concurrent", "sequential"]
 """How plain PyTorch processes train the sub-models of a run: all at once, or one after another."""
@@ -323,6 +326,24 @@ def parse_json(text: str, *, field: str) -> object:
     except (json.JSONDecodeError, RecursionError) as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, ValueError) else "depth"
         raise BadInput.of("Not JSON", field, f"This is not JSON ({where}).", "Correct the JSON there.") from None
+
+
+def document_kind(document: object) -> Literal["spec", "hyperparameters", ""]:
+    """Whether a document is a spec or hyper-parameters, perhaps with mistakes; "" for anything else."""
+    if not isinstance(document, Mapping):
+        return ""
+    if isinstance(document.get("submodels"), list):
+        return "spec"
+    return "hyperparameters" if TELLING & document.keys() & set(Hyperparameters.model_fields) else ""
+
+
+def document_of(text: bytes, filename: str) -> dict[str, Any] | None:
+    """The spec or the hyper-parameters in a file; None if it holds anything else, such as a network in JSON."""
+    try:
+        document = parse_json(text.decode("utf-8"), field=filename)
+    except (BadInput, ValueError):  # whoever reads models tells what is wrong
+        return None
+    return document if isinstance(document, dict) and document_kind(document) else None
 
 
 def _each_once(pairs: list[tuple[str, object]], field: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ import pytest
 
 from pages._ui import drafts, dropped
 from unifiednn_core.data.values import DataPreview, ValueStats
-from unifiednn_core.spec.documents import document_kind, document_of
+from unifiednn_core.spec.run import document_kind, document_of
 from unifiednn_core.views.runs import FileView
 
 NAMES = ("lenet", "resnet", "resnet18")

@@ -22,6 +22,8 @@ NAME_CHARACTERS = 18
 CLEAR = "rgba(0,0,0,0)"
 NEUTRAL = "#808896"
 """A grey that is visible in both themes; no sub-model has it."""
+HATCHED_AXIS = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+"""The axis `y3`, which `hatched` needs."""
 
 
 def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Figure:
@@ -106,3 +108,28 @@ def tint(colour: str, alpha: float) -> str:
 def grey(alpha: float) -> str:
     """The neutral grey with an opacity."""
     return tint(NEUTRAL, alpha)
+
+
+def hatched(spans_s: Sequence[tuple[float, float]], text: str) -> list[Trace]:
+    """One trace of hatched rectangles on the axis `y3`, of which nothing is known; `text` is for the pointer."""
+    if not spans_s:
+        return []
+    gap = float("nan")
+    x = [edge for start_s, end_s in spans_s for edge in (start_s, start_s, end_s, end_s, gap)]
+    pattern = {"shape": "/", "fgcolor": grey(0.55), "bgcolor": CLEAR, "size": 9, "solidity": 0.12}
+    return [
+        scatter(x, [0.0, 1.0, 1.0, 0.0, gap] * len(spans_s))
+        | {
+            "yaxis": "y3",
+            "fill": "toself",
+            "fillcolor": grey(0.08),
+            "fillpattern": pattern,
+            "line": {"width": 0},
+            "name": as_label(text),
+            "text": as_label(text),
+            "hoveron": "fills",
+            "hoverinfo": "text",
+            "uid": identity("hole", text),
+            "meta": {"kind": "hole"},
+        }
+    ]

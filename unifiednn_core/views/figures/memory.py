@@ -1,4 +1,4 @@
-"""Memory over time by use, as stacked bands with marks of events; and the load of a GPU."""
+"""Memory over time by use, as stacked bands with marks of events; that of several runs; and the load of a GPU."""
 
 import itertools
 from collections import Counter
@@ -13,16 +13,17 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.views.figures import marks
 from unifiednn_core.views.figures.arrays import Floats, Places, floats, places, single
 from unifiednn_core.views.figures.chips import BASELINE_DASHES, baseline_key, part_key
-from unifiednn_core.views.figures.holes import AXIS, hatched
 from unifiednn_core.views.figures.layout import (
     ACCENT,
     FAINT,
+    HATCHED_AXIS,
     TEXT,
     Figure,
     Trace,
     as_label,
     figure,
     grey,
+    hatched,
     identity,
     scatter,
     tint,
@@ -33,7 +34,7 @@ from unifiednn_core.views.figures.schedule import margin_px
 from unifiednn_core.views.memory import MemoryBreakdown, MemoryLayer
 from unifiednn_core.views.runs import RunView, SubModelView
 
-HEIGHT_PX = 260
+HEIGHT_PX, TOTALS_HEIGHT_PX = 260, 300
 MAX_INSTANTS, MAX_VALUES = 600, 12_000
 """Most instants of a chart, and most values over all of its bands."""
 MAX_GAPS = 100
@@ -88,7 +89,7 @@ def memory(
         return _unavailable(layout, "Memory is not available.")
     signs, layout["shapes"] = marks.draw(view.marks, offset_s)
     layout["yaxis2"] = {"domain": list(marks.STRIP), "range": [-1, 1], "visible": False, "fixedrange": True}
-    layout["yaxis3"] = AXIS | {"domain": layout["yaxis"]["domain"]}
+    layout["yaxis3"] = HATCHED_AXIS | {"domain": layout["yaxis"]["domain"]}
     if until_s is not None:
         layout["xaxis"]["range"] = [0.0, until_s]
     layout["hoverlabel"] |= {"font": {"size": 11, "color": TEXT}}
@@ -295,3 +296,30 @@ def _largest(layers: Sequence[MemoryLayer]) -> set[str]:
         if layer.submodel is not None:
             peaks[layer.submodel] += int(max(filter(None, layer.size_bytes), default=0))
     return set(peaks) if len(peaks) <= MAX_SUBMODELS else {name for name, _ in peaks.most_common(MAX_SUBMODELS - 1)}
+
+
+def totals(lines: Sequence[tuple[str, str, int, RunView]]) -> Figure:
+    """Total memory since the launch of each: label, name of the chip, number of its colour, and the run."""
+    traces = []
+    for label, chip, number, view in lines:
+        known = view.breakdown
+        at_s, size_bytes = map(
+            floats, (known.at_s, known.total_bytes) if known.at_s else (view.memory.x, view.memory.y)
+        )
+        if not len(at_s):
+            continue
+        kept, mark = places(size_bytes), sign(number)
+        traces.append(
+            scatter(at_s[kept] + view.launch_offset_s, size_bytes[kept] / MIB)
+            | {
+                "name": as_label(label),
+                "uid": identity("total", label),
+                "hovertemplate": "%{y:,.0f} MiB",
+                "line": {"color": mark.colour, "dash": mark.dash, "width": 1.6},
+                "connectgaps": False,
+                "meta": {"of": part_key(chip), "kind": "arm"},
+            }
+        )
+    drawn = new_layout(TOTALS_HEIGHT_PX, ",".join(label for label, *_ in lines))
+    drawn["yaxis"] |= {"ticksuffix": " MiB", "rangemode": "tozero"}
+    return figure(traces, drawn)

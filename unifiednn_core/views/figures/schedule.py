@@ -7,15 +7,16 @@ import numpy as np
 from unifiednn_core.base.units import duration_text
 from unifiednn_core.views.figures.arrays import Floats, single
 from unifiednn_core.views.figures.chips import part_key
-from unifiednn_core.views.figures.holes import AXIS, hatched
 from unifiednn_core.views.figures.layout import (
     FAINT,
+    HATCHED_AXIS,
     NAME_CHARACTERS,
     Figure,
     Trace,
     as_label,
     figure,
     grey,
+    hatched,
     layout,
     short,
 )
@@ -52,7 +53,7 @@ def schedule(view: RunView, height_px: int = MIN_HEIGHT_PX, until_s: float | Non
     if len(view.schedule) >= SHOWN_TURNS:
         older_s = min(turn.start_s for turn in turns) + offset_s
         traces += hatched([(0.0, older_s)], "older turns are not shown")
-        figure_layout["yaxis3"] = dict(AXIS)
+        figure_layout["yaxis3"] = dict(HATCHED_AXIS)
     spare = max(0, MIN_LANES - len(lanes)) / 2  # so that a single lane does not fill the chart
     lanes_range = [-0.5 - spare, len(lanes) - 0.5 + spare]
     figure_layout["yaxis"] |= {

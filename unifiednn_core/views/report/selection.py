@@ -7,8 +7,8 @@ from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import Mode
 from unifiednn_core.views.figures.board import Chart, curve_chart
 from unifiednn_core.views.figures.curves import Quantity
+from unifiednn_core.views.figures.memory import totals
 from unifiednn_core.views.figures.schedule import schedule
-from unifiednn_core.views.figures.totals import totals
 from unifiednn_core.views.markup import Looks, bold, faint, notice, small, table, text
 from unifiednn_core.views.side_by_side import Side, cautions, facts, figures, machines, merged, settings, weights
 from unifiednn_core.views.wording import STATES
