@@ -225,7 +225,7 @@ def _fleet(size: Size, now_s: float) -> Iterator[Row]:
     for place in range(size.devices):
         name, run = device_name(place), run_id(place, "t")
         card = {"name": name, "type": "cuda", "host": "h", "index": place, "uuid": f"GPU-{place}", "kind": "H200"}
-        facts = {"total_bytes": 2**37, "threads": 1, "cpus": [place % cores], "driver": "1"}
+        facts = {"total_bytes": 2**37, "threads": 1, "cpus": [place % cores]}
         yield DeviceRow, {**card, **facts, "state": "ready", "seen_at_s": now_s}
         for at in range(size.samples):
             used = {"total_bytes": 2**37, "own_bytes": MIB, "free_bytes": 2**36, "utilisation": 0.5, "others": []}

@@ -157,7 +157,6 @@ def _gpu(index: int, threads: int) -> Device | None:
         total_bytes=total_bytes,
         threads=threads,
         uuid=uuid,
-        driver=driver,
     )
 
 

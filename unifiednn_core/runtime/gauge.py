@@ -28,7 +28,7 @@ from unifiednn_core.machine.host import (
 )
 from unifiednn_core.machine.template import held_bytes
 
-TORCH_ALLOCATED, TORCH_RESERVED, PEAK_RESIDENT = "torch allocated", "torch reserved", "process peak RSS"
+TORCH_ALLOCATED, TORCH_RESERVED = "torch allocated", "torch reserved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,6 @@ class WorkerGauge:
         host, sums = self._host_memory(), rollup(self._pid)
         self.context_bytes: int | None = host.size_bytes if self._gpu is None else None
         """Memory of the process without tensors; on the host measured when this gauge was made."""
-        self.context_source = host.source
         self.alone_bytes = None if sums is None or self._gpu is not None else max(sums.rss_bytes, host.size_bytes)
         """Context of a process that shares no pages, for predictions; None if `context_bytes` is that."""
         self._heap_bytes = None if sums is None else sums.pss_bytes - sums.file_bytes
@@ -111,11 +110,6 @@ class WorkerGauge:
     def _raise_pages(self, host: MemorySample) -> None:
         self._pages = {kind: max(size, self._pages[kind]) for kind, size in pages_of([host]).items()}
         self._host = host
-
-    @property
-    def peak_source(self) -> str:
-        """Source of the peaks of turns."""
-        return PEAK_RESIDENT if self._gpu is None else TORCH_ALLOCATED
 
     def _host_memory(self) -> MemorySample:
         own = process_memory(self._pid)
@@ -164,7 +158,7 @@ class WorkerGauge:
             footprints=engine.footprints(),
             at_work=engine.transients(),
         )
-        self.context_bytes, self.context_source = found.get("context", self.context_bytes), NVML_PROCESS
+        self.context_bytes = found.get("context", self.context_bytes)
         found |= {name: value for name in ("utilisation", "power_w") if (value := getattr(seen, name)) is not None}
         samples = [host, MemorySample(TORCH_RESERVED, reserved), MemorySample(TORCH_ALLOCATED, allocated)]
         main = host.source

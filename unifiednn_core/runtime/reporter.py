@@ -475,7 +475,7 @@ class Reporter:
         """Store the measured memory of a sub-model for predictions. A failed one may not have reached its peak."""
         track, self._quiet_from_s = self._tracks.get(ended.submodel), self._released_at_s + EXPORT_S
         if track is not None and ended.event is not Event.FAIL and self._gauge is not None:
-            self._store.measured.remember(track.memory_key, track.transient_bytes, self._gauge.peak_source)
+            self._store.measured.remember(track.memory_key, track.transient_bytes)
 
     @property
     def _on_gpu(self) -> bool:

@@ -38,7 +38,6 @@ from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order, Reorder, SetPolicy
 from unifiednn_core.machine import allocator
 from unifiednn_core.machine.cores import keep_to, lanes_of
-from unifiednn_core.machine.host import PROCESS_RSS
 from unifiednn_core.machine.template import is_forked
 from unifiednn_core.preflight.estimate import context_key
 from unifiednn_core.runtime import launchers
@@ -243,9 +242,9 @@ class Worker:
         pages = gauge.pages(self._reporter.host_peak_bytes())
         self._store.hybrids.record_environment(self._hybrid_id, {"pages": pages, "load": gauge.load()})
         if gauge.alone_bytes is None:
-            self._store.measured.remember(key, gauge.context_bytes or 0, gauge.context_source)
+            self._store.measured.remember(key, gauge.context_bytes or 0)
         elif not is_forked():  # a fork holds fewer pages than the next worker, which may start cold
-            self._store.measured.remember(key, gauge.alone_bytes, PROCESS_RSS)
+            self._store.measured.remember(key, gauge.alone_bytes)
 
     def _outcome(self, *, resting: bool, leaving: bool) -> int | None:
         """Exit code once nothing is left to do; `resting` says that the engine and all other threads are idle."""

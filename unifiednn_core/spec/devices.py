@@ -38,7 +38,6 @@ class Device:
     uuid: str | None = None
     cpus: tuple[int, ...] = ()
     """Numbers of its cores; empty means all."""
-    driver: str | None = None
 
     @property
     def text(self) -> str:

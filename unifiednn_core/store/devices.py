@@ -40,7 +40,6 @@ class DeviceRow(Base):
     """Free memory of a device of a node; None for the server's own, which is read when it is needed."""
     threads: Mapped[int]
     cpus: Mapped[list[int]] = mapped_column(JSON)
-    driver: Mapped[str | None]
     limit_bytes: Mapped[int | None]
     """Most memory that may be used there, as an operator set it; None is all."""
     state: Mapped[DeviceState] = mapped_column(default=READY)

@@ -192,8 +192,8 @@ class Measured(Repository):
         rows = self._rows(select(MeasuredMemoryRow).where(MeasuredMemoryRow.key.in_(wanted)))
         return {row.key: row.size_bytes for row in rows}
 
-    def remember(self, key: str, size_bytes: int, source: str) -> None:
-        """Keep a measurement by `source` if it is the largest so far: any one sample may have missed the peak.
+    def remember(self, key: str, size_bytes: int) -> None:
+        """Keep a measurement if it is the largest so far: any one sample may have missed the peak.
 
         A prediction that is too low kills a run; one that is too high only makes it wait. Sizes of 0 and empty keys are
         ignored.
@@ -202,13 +202,8 @@ class Measured(Repository):
             return
         with self._database.write() as session:
             row = session.get(MeasuredMemoryRow, key)
-            if row is None:
-                row = MeasuredMemoryRow(key=key, size_bytes=size_bytes, source=source, times=0)
-                session.add(row)
-            if size_bytes > row.size_bytes:
-                row.size_bytes, row.source = size_bytes, source
-            row.times += 1
-            row.at_s = self._clock.utc_s()
+            if row is None or size_bytes > row.size_bytes:
+                session.merge(MeasuredMemoryRow(key=key, size_bytes=size_bytes))
 
 
 _BY_CONTENT = "sha256:"

@@ -373,9 +373,6 @@ class MeasuredMemoryRow(Base):
     __tablename__ = "measured_memory"
     key: Mapped[str] = mapped_column(primary_key=True)
     size_bytes: Mapped[int]
-    source: Mapped[str]
-    times: Mapped[int]
-    at_s: Mapped[float]
 
 
 class SliceRow(Base):

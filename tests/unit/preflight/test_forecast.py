@@ -202,9 +202,9 @@ def test_measurements_are_remembered_by_graph_batch_optimizer_device_and_version
     asked = spec()
     before = found(store, asked).prediction
     key = memory_key(asked, asked.submodels[0], report(asked))
-    store.measured.remember(key, 500 * MIB, "test")
-    store.measured.remember(context_key("cpu", version("torch"), allocator.of_workers()), 111 * MIB, "test")
-    store.measured.remember(context_key("cpu", version("torch"), "another"), 999 * MIB, "test")
+    store.measured.remember(key, 500 * MIB)
+    store.measured.remember(context_key("cpu", version("torch"), allocator.of_workers()), 111 * MIB)
+    store.measured.remember(context_key("cpu", version("torch"), "another"), 999 * MIB)
     after = found(store, asked).prediction
     assert [part.measured for part in after.submodels] == [True, False]
     assert after.submodels[0].transient_bytes == 500 * MIB

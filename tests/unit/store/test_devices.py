@@ -27,7 +27,6 @@ GPUS = tuple(
         threads=4,
         uuid=f"G{at}",
         cpus=(at, at + 2),
-        driver="570",
     )
     for at in range(2)
 )

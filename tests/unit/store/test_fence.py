@@ -24,7 +24,7 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "columns": lambda store: store.hybrids.update("r", graph="forged"),
     "environment": lambda store: store.hybrids.record_environment("r", {"forged": 1}),
     "end": lambda store: store.runs.fail_submodel("r", "a", "forged", ""),
-    "memory": lambda store: store.measured.remember("key", 1, "PSS"),
+    "memory": lambda store: store.measured.remember("key", 1),
     "give back": lambda store: store.workers.give_back("r"),
     "register": lambda store: store.workers.register("r", FIRST),
 }
