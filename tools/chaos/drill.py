@@ -3,6 +3,7 @@
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from tools.chaos import audit
 from tools.chaos.processes import Processes, Seen, kill
-from tools.chaos.workload import ENDED, People
+from tools.chaos.workload import People
 from unifiednn_core.base.failpoints import POINTS
 from unifiednn_core.service.facade import Service
 
@@ -21,13 +22,12 @@ HITS = {"store": 30, "checkpoint": 3, "command": 2, "separation": 2, "placement"
 FAULTS = [point for point in POINTS if point.partition(".")[0] in HITS and "acknowledgement" not in point]
 """Where a process kills itself; from `HITS` passings on, so that each worker makes progress before."""
 FAULTY_SHARE, IMPATIENT_SHARE, RESUMED_SHARE = 0.4, 0.2, 0.5
-"""Of servers that get a fault, of kills that do not wait for the recovery from the last, of rounds with a resume."""
+"""Of servers that get a fault, of kills that do not wait until a worker trains, of rounds with a resume."""
 FEW_RUNS = 3
-LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 20.0, 0.05
+LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 60.0, 0.2
 END_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 30.0, 300.0
 RELAY_PATIENCE_S = 60.0
 _NEXT = "SELECT min(at_s) FROM attempts WHERE hybrid_id = ? AND at_s > ?"
-_OPEN_IN = f"SELECT 1 FROM submodels WHERE hybrid_id = ? AND state NOT IN {ENDED} LIMIT 1"
 
 
 @dataclass
@@ -61,10 +61,13 @@ class _Drill:
 
     def __init__(self, processes: Processes, people: People, chance: random.Random):
         self._processes, self._people, self._chance, self.outcome = processes, people, chance, Outcome()
-        self._database, self._faulty_share = people.database, 0.0
+        self._database, self._faulty_share, self._is_patient = people.database, 0.0, True
+        self._killed: list[tuple[str, float]] = []
+        """Hybrids that lost their worker, and when."""
 
     def run(self, kills: int) -> None:
         """Train the references, kill, wait for the end, and audit."""
+        self._processes.keep_nodes()
         self._serve()
         self._people.submit_references()
         self._await_end()
@@ -132,38 +135,41 @@ class _Drill:
         self._processes.serve(fault)
 
     def _strike(self) -> None:
-        """Kill somebody, and usually wait until all goes on; a server alone is given time to start workers."""
-        targets, patient = self._processes.targets(), self._chance.random() >= IMPATIENT_SHARE
-        if not targets or (patient and all(one.kind != "worker" for one in targets)):
+        """Kill somebody, and usually wait until a worker trains."""
+        targets = self._processes.targets()
+        if not targets or (self._is_patient and not self._trains(targets)):
             return
         [target] = self._chance.choices(targets, [KINDS[one.kind] for one in targets])
         at_s = time.time()
         if kill(target):
+            self._killed += [(hybrid_id, at_s) for hybrid_id in target.hybrids]
             self.outcome.kills[target.kind] += 1
             typer.echo(f"kill {self.outcome.kills.total()}: {target.kind}", err=True)
             if target.kind == "server":
                 self._serve()
-            if patient:
-                self._await_recovery(target, at_s)
+            self._is_patient = self._chance.random() >= IMPATIENT_SHARE
+            self._await_training()
 
-    def _await_recovery(self, killed: Seen, at_s: float) -> None:
-        """Wait until the server answers, and other attempts have begun on the hybrids, or nothing is left of them."""
-        until_s, waiting = time.monotonic() + RECOVERY_PATIENCE_S, list(killed.hybrids)
-        while time.monotonic() < until_s and (waiting or not self._processes.answers()):
+    def _trains(self, targets: Sequence[Seen]) -> bool:
+        """Whether the server answers, and a worker has begun since its hybrid lost the last one."""
+        lost_at_s, workers = dict(self._killed), [one for one in targets if one.kind == "worker"]
+        begun = [
+            audit.rows(self._database, _NEXT, id_, lost_at_s.get(id_, 0.0)) for one in workers for id_ in one.hybrids
+        ]
+        return any(at_s is not None for [(at_s,)] in begun) and self._processes.answers()
+
+    def _await_training(self) -> None:
+        until_s = time.monotonic() + RECOVERY_PATIENCE_S * self._is_patient
+        while time.monotonic() < until_s and not self._trains(self._processes.targets()):
             self._keep()
             self._people.resume()
-            for hybrid_id in [*waiting]:
-                [(begun_at_s,)] = audit.rows(self._database, _NEXT, hybrid_id, at_s)
-                if begun_at_s is not None:
-                    self.outcome.recovery_s.append(round(begun_at_s - at_s, 2))
-                if begun_at_s is not None or not audit.rows(self._database, _OPEN_IN, hybrid_id):
-                    waiting.remove(hybrid_id)
             time.sleep(POLL_S)
 
     def _audit(self, references: dict[tuple[str, int], str]) -> None:
         outcome, people, history = self.outcome, self._people, audit.read(self._database)
         outcome.findings += audit.findings(history, people.acknowledged, references)
-        outcome.recovery_s.sort()
+        begun = [(audit.rows(self._database, _NEXT, *killed)[0][0], killed[1]) for killed in self._killed]
+        outcome.recovery_s = sorted(round(at_s - killed_at_s, 2) for at_s, killed_at_s in begun if at_s is not None)
         outcome.counts = {
             "acknowledged commands": len(people.acknowledged),
             "workloads": people.workloads,

@@ -58,12 +58,13 @@ class Processes:
     """
 
     def __init__(self, folder: Path, *, ray: bool):
-        self.home, self._folder = Home(folder / "home"), folder
+        self.home, self.folder = Home(folder / "home"), folder
         self._port, port = _free_port(), _free_port()
         self._options, self._devices = (["--ray", f"{HEAD}:{port}"], "none") if ray else ([], "cpu:0,cpu:1")
         head = ["--head", f"--port={port}", f"--temp-dir={folder / 'ray'}", "--num-cpus=0", "--include-dashboard=false"]
         node = [f"--address={HEAD}:{port}", "--num-cpus=1", "--num-gpus=0"]
         self._nodes = {HEAD: head} | dict.fromkeys(NODES, node) if ray else {}
+        folder.mkdir(exist_ok=True)
         (folder / "token").write_text(token_hex())
         self._cluster = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -87,7 +88,7 @@ class Processes:
             if address not in self._started or self._started[address].poll() is not None:
                 command = ["ray", "start", "--block", f"--node-ip-address={address}", "--disable-usage-stats", *options]
                 command += [f"--node-name=node{at}", "--object-store-memory=100000000"]
-                self._start(address, command, {"UNIFIEDNN_HOME": str(self._folder / address)}, cores[at % len(cores)])
+                self._start(address, command, {"UNIFIEDNN_HOME": str(self.folder / address)}, cores[at % len(cores)])
 
     def answers(self) -> bool:
         """Whether the server listens."""
@@ -132,14 +133,14 @@ class Processes:
 
     def _own(self) -> list[Seen]:
         """Processes that have the folder in their command line or environment."""
-        mark, seen = str(self._folder), filter(None, map(_seen, psutil.process_iter()))
+        mark, seen = str(self.folder), filter(None, map(_seen, psutil.process_iter()))
         return [one for one in seen if mark in f"{one.line} {_ask(one.process.environ)}"]
 
     def _start(self, name: str, command: list[str], settings: dict[str, str], core: int | None = None) -> None:
         """Start a program of this environment, in a session of its own."""
-        environment = {**os.environ, "TMPDIR": str(self._folder), **self._cluster, **settings}
+        environment = {**os.environ, "TMPDIR": str(self.folder), **self._cluster, **settings}
         command = [str(_BIN / command[0]), *command[1:]]
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
