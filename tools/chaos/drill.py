@@ -27,6 +27,9 @@ FEW_RUNS = 3
 LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 60.0, 0.2
 END_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 30.0, 300.0
 RELAY_PATIENCE_S = 60.0
+_STEPS = """
+SELECT 1 FROM step_metrics JOIN attempts USING (run_id, submodel, attempt) WHERE hybrid_id = ? AND at_s > ? LIMIT 1
+"""
 _NEXT = "SELECT min(at_s) FROM attempts WHERE hybrid_id = ? AND at_s > ?"
 
 
@@ -151,12 +154,12 @@ class _Drill:
             self._await_training()
 
     def _trains(self, targets: Sequence[Seen]) -> bool:
-        """Whether the server answers, and a worker has begun since its hybrid lost the last one."""
+        """Whether the server answers, and knows steps of a worker since its hybrid lost the last one."""
         lost_at_s, workers = dict(self._killed), [one for one in targets if one.kind == "worker"]
-        begun = [
-            audit.rows(self._database, _NEXT, id_, lost_at_s.get(id_, 0.0)) for one in workers for id_ in one.hybrids
-        ]
-        return any(at_s is not None for [(at_s,)] in begun) and self._processes.answers()
+        known = (
+            audit.rows(self._database, _STEPS, id_, lost_at_s.get(id_, 0.0)) for one in workers for id_ in one.hybrids
+        )
+        return any(known) and self._processes.answers()
 
     def _await_training(self) -> None:
         until_s = time.monotonic() + RECOVERY_PATIENCE_S * self._is_patient
