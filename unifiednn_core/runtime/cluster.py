@@ -80,6 +80,8 @@ class Cluster(Background):
         with path.open("wb" if grown else "ab") as log:
             command = [sys.executable, "-m", _DRIVER, str(self._home.root), self._address, str(os.getpid())]
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            if self._address != "auto":  # Ray would prefer the variable
+                environment.pop("RAY_ADDRESS", None)
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def _is_silent(self) -> bool:

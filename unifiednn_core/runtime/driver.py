@@ -20,7 +20,6 @@ import ray
 import ray._private.worker as _worker
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
-from sqlalchemy.exc import SQLAlchemyError
 
 from unifiednn_core.base import failpoints
 from unifiednn_core.base.files import folder_lock, set_private_umask, write_text
@@ -90,7 +89,8 @@ class Node:
         """How it is shown."""
         facts = {} if self.facts is None else {"versions": self.facts.versions, "devices": len(self.facts.devices)}
         state = "refused" if self.refused else "ready"
-        return NodeRow(name=self.name, state=state, why=self.refused, facts=facts, seen_at_s=now_s)
+        why = "UnifiedNN is starting there." if self.is_new else self.refused
+        return NodeRow(name=self.name, state=state, why=why, facts=facts, seen_at_s=now_s)
 
     def learn(self) -> None:
         """Ask it what it has. The answer comes with a later look."""
@@ -125,7 +125,7 @@ class Driver:
     def tick(self) -> None:
         """Look at the nodes and at the hybrids that hold devices there."""
         held = [hybrid for hybrid in self._store.workers.held() if host_of(hybrid.device) != SERVER]
-        if time.monotonic() - self._looked_at_s >= NODES_S or any(node.is_new for node in self._nodes.values()):
+        if time.monotonic() - self._looked_at_s >= NODES_S or any(node.is_new for node in list(self._nodes.values())):
             self.look_at_nodes()
             self._end_others({name_of(hybrid) for hybrid in held})
         self._attempts = {name: one for name, one in self._attempts.items() if one.alive}
@@ -142,11 +142,10 @@ class Driver:
             living = {node.name: node for node in map(Node.of, (one for one in found if one["Alive"]))}
             living = {name: node for name, node in living.items() if node.room.node_id != self._own}
             for name in self._nodes.keys() - living.keys():
+                del self._nodes[name]
                 self._store.devices.write([], name)
-            known = {name: node for name, node in self._nodes.items() if name in living}
-            self._nodes = {name: known.get(name) or node for name, node in living.items()}
             for name, node in living.items():
-                if self._nodes[name].room != node.room:  # it was started again
+                if name not in self._nodes or self._nodes[name].room != node.room:  # new, or started again
                     self._nodes[name] = node
                 self._nodes[name].learn()
                 self._store.devices.write(self._nodes[name].devices, name)
@@ -171,13 +170,10 @@ class Driver:
 
     def _ask_for(self, held: Sequence[HybridRow]) -> None:
         """Tell Ray what is held and what waits, so that its autoscaler can bring nodes and give idle ones back."""
-        has_gpus = any(node.gpus for node in self._nodes.values())
+        has_gpus = any(node.gpus for node in list(self._nodes.values()))
         asked = [(name, one.threads) for one in held for name in (one.device or "", *one.also)]
         asked += [(run.device, run.threads or 1) for run, _ in self._store.workers.waiting()]
-        on_gpu = [type_named(name) == CUDA or (has_gpus and not own_name(name).startswith(CPU)) for name, _ in asked]
-        demand = [
-            {"GPU": 1.0} if gpu else {"CPU": float(threads)} for gpu, (_, threads) in zip(on_gpu, asked, strict=True)
-        ]
+        demand = [_bundle(name, threads, has_gpus) for name, threads in asked]
         if demand != self._demand:
             request_resources(bundles=demand)
             self._demand = demand
@@ -193,7 +189,7 @@ def run(home: Home, address: str) -> None:
         while True:
             try:
                 driver.tick()
-            except (SQLAlchemyError, OSError, RayError):  # a full disk, a locked store, a head that is slow
+            except Exception:  # a full disk, a locked store, a head that is slow
                 log_error(_log, "The driver could not look; it tries again.")
             time.sleep(TICK_S)
 
@@ -204,6 +200,11 @@ def _namespace(home: Home) -> str:
     if not path.exists():
         write_text(path, f"unifiednn-{secrets.token_hex(6)}")
     return path.read_text(encoding="utf-8")
+
+
+def _bundle(device: str, threads: int, has_gpus: bool) -> dict[str, float]:
+    on_gpu = type_named(device) == CUDA or (has_gpus and not own_name(device).startswith(CPU))
+    return {"GPU": 1.0} if on_gpu else {"CPU": float(threads)}
 
 
 def _dashboard() -> str:
