@@ -115,15 +115,11 @@ def _save(draft: drafts.Document) -> None:
 
 
 def _conflict(draft: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", "Changed in another tab", draft_list.CONFLICT))
     draft_id = st.query_params["draft"]
-    with st.container(horizontal=True):
-        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
-            del st.session_state[_CONFLICT]
-            frame.service().library.save_draft(draft, draft_id)
-            st.rerun()
-        # A link reloads the page, so that its fields hold the values of the other tab.
-        draft_list.link("build", "Load the other version", draft_id)
+    if draft_list.conflict("build", draft_id):
+        del st.session_state[_CONFLICT]
+        frame.service().library.save_draft(draft, draft_id)
+        st.rerun()
 
 
 def _head(

@@ -173,8 +173,7 @@ def _active_card(
             actions.state_buttons(run.run_id, run.name, arms.fitting(run).actions)
             if st.button("Open", key=f"open-{run.run_id}", type=look, icon=":material/monitoring:"):
                 actions.open_run(run.run_id)
-        if run.heartbeat_age_s is not None and run.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(run.heartbeat_age_s)))
+        hybrid_card.draw_stale(run.heartbeat_age_s)
         st.html(_figures(run, ends, memory_bytes, saved) + "".join(submodels.mini(part, run) for part in run.submodels))
 
 
@@ -193,9 +192,7 @@ def _figures(run: RunView, ends: Estimate | None, memory_bytes: int | None, save
         facts.append(f"peak {memory_text(run.peak_memory_bytes)}")
     if saved:
         facts.append(f"last time {saved}")
-    bar = markup.bar(run.progress, f"Progress of {run.name}")
-    second = f"<b>{markup.text(reason)}</b>{markup.faint(' · '.join(facts))}"
-    return f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
+    return hybrid_card.figures(first, markup.bar(run.progress, f"Progress of {run.name}"), reason, " · ".join(facts))
 
 
 # -- the line and recent runs

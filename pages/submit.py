@@ -145,15 +145,12 @@ def _whole(entered: drafts.Document) -> drafts.Document:
 
 
 def _conflict(entered: drafts.Document) -> None:
-    st.html(markup.notice("orange", "tab", "Changed in another tab", draft_list.CONFLICT))
     draft_id, seed, *_ = st.session_state[_SUBMISSION]
-    with st.container(horizontal=True):
-        if st.button("Overwrite", key="conflict-overwrite", icon=":material/save:"):
-            del st.session_state[_CONFLICT]
-            frame.service().library.save_draft(whole := _whole(entered), draft_id)
-            st.session_state[_SUBMISSION] = (draft_id, seed, entered, drafts.revision(whole))
-            st.rerun()
-        draft_list.link("submit", "Load the other version", draft_id)
+    if draft_list.conflict("submit", draft_id):
+        del st.session_state[_CONFLICT]
+        frame.service().library.save_draft(whole := _whole(entered), draft_id)
+        st.session_state[_SUBMISSION] = (draft_id, seed, entered, drafts.revision(whole))
+        st.rerun()
 
 
 def _submit(spec: RunSpec, *, anyway: bool) -> None:

@@ -90,8 +90,7 @@ def observed(run: RunView) -> RunView:
     """The run with its curves; those of an ended run are read once."""
     if run.state not in ENDED:
         return frame.service().runs.observe(run.run_id)
-    person = signed_in.actor()
-    return _of_ended(run.run_id, run.ended_at_s, None if person is None else (person.id, person.role))
+    return _of_ended(run.run_id, run.ended_at_s, signed_in.viewer())
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -200,9 +199,8 @@ def saved_text(fingerprint: str, runs: Sequence[RunView]) -> str:
     hybrid = next((run for run in equal if not is_baseline(run) and run.state is State.COMPLETED), None)
     if hybrid is None or not any(map(is_baseline, equal)):
         return ""
-    person = signed_in.actor()
     key = tuple((run.run_id, run.ended_at_s) for run in equal)
-    return _saved_text(hybrid.run_id, key, None if person is None else (person.id, person.role))
+    return _saved_text(hybrid.run_id, key, signed_in.viewer())
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)

@@ -78,6 +78,15 @@ def link(screen: Screen, words: str, draft_id: str) -> None:
     st.html(f'<a class="u-download" href="{address}" target="_self">{markup.text(words)}</a>', width="content")
 
 
+def conflict(screen: Screen, draft_id: str) -> bool:
+    """Tell that another tab has changed the draft; returns whether the viewer overwrites it."""
+    st.html(markup.notice("orange", "tab", "Changed in another tab", CONFLICT))
+    with st.container(horizontal=True):
+        overwrites = st.button("Overwrite", key="conflict-overwrite", icon=":material/save:")
+        link(screen, "Load the other version", draft_id)
+    return overwrites
+
+
 def go(draft_id: str) -> None:
     """Open a draft on its page."""
     shared = frame.service().library.draft(draft_id).get("hybrid") == "shared"

@@ -32,23 +32,30 @@ def draw(hybrid: ListedHybrid, *, key: str, opens: bool = True) -> None:
             icon = ":material/monitoring:"
             if opens and st.button("Turns and memory", key=f"turns-{key}-{hybrid.hybrid_id}", icon=icon):
                 st.switch_page(QUEUE_PAGE, query_params={"hybrid": hybrid.hybrid_id})
-        if hybrid.heartbeat_age_s is not None and hybrid.heartbeat_age_s > wording.STALE_AFTER_S:
-            st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(hybrid.heartbeat_age_s)))
+        draw_stale(hybrid.heartbeat_age_s)
         reason = hybrid.now_reason or ("Training." if hybrid.members else "It ends.")
         progress, name = attention.progress_of(hybrid), _name(hybrid)
         when = frame.estimate(None, attention.ends_of(hybrid)) or "the end is not known yet"
         first = f'<b>{percent_text(progress)}</b><span class="u-ends">{markup.text(when)}</span>'
-        bar = markup.bar(progress, f"Progress of {name}")
-        second = f"<b>{markup.text(reason)}</b>{markup.faint(memory_line(hybrid))}"
-        st.html(
-            f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
-        )
+        st.html(figures(first, markup.bar(progress, f"Progress of {name}"), reason, memory_line(hybrid)))
         with st.container(key=f"rows-{key}-{hybrid.hybrid_id}"):
             for member in hybrid.members:
                 row = f"row-{key}-{hybrid.hybrid_id}-{member.run_id}-{member.name}"
                 with st.container(horizontal=True, vertical_alignment="center", key=row):
                     run_link(member.name, member.run_id)
                     st.html(_cells(member))
+
+
+def draw_stale(heartbeat_age_s: float | None) -> None:
+    """Draw a warning if the worker has been silent for a while."""
+    if heartbeat_age_s is not None and heartbeat_age_s > wording.STALE_AFTER_S:
+        st.html(markup.notice("orange", "warning", "Stale", wording.stale_text(heartbeat_age_s)))
+
+
+def figures(first: str, bar: str, reason: str, facts: str) -> str:
+    """The lines of a card as HTML: progress and end, the bar, why who trains, and facts."""
+    second = f"<b>{markup.text(reason)}</b>{markup.faint(facts)}"
+    return f'<div class="u-line">{first}</div><div class="u-gap">{bar}</div><div class="u-line u-small">{second}</div>'
 
 
 def run_link(name: str, run_id: str, kind: str = "") -> None:

@@ -177,8 +177,7 @@ def _verdict(line: RunLine) -> str:
     """The first verdict in words: less memory than a baseline; empty for a baseline or without one."""
     if arms.is_baseline(line.run) or line.run.state not in ENDED or " " not in line.arms.strip():
         return ""
-    person = signed_in.actor()
-    return _verdict_of(line.run.run_id, line.arms, None if person is None else (person.id, person.role))
+    return _verdict_of(line.run.run_id, line.arms, signed_in.viewer())
 
 
 @st.cache_resource(show_spinner=False, max_entries=512)

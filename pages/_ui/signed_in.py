@@ -144,6 +144,12 @@ def actor() -> Actor | None:
         return None
 
 
+def viewer() -> tuple[str, str] | None:
+    """Who looks, as a key: id and role; None without a sign-in."""
+    person = actor()
+    return None if person is None else (person.id, person.role)
+
+
 def require(title: str) -> None:
     """Stop the page for people who may not see it, and say what they can do."""
     if not login_configured():

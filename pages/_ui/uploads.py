@@ -167,17 +167,7 @@ def _raise(error: BadInput) -> ImportOptions:
 
 def sent_upload(label: str, suffixes: tuple[str, ...], *, key: str) -> str | None:
     """Draw the component; returns the id of an upload that has arrived, once."""
-    round_ = st.session_state.get(f"{key}-round", 0)
-    accepted = {"suffixes": list(suffixes), "kinds": list(KINDS[suffixes])}
-    data = {
-        "key": key,
-        "round": round_,
-        "label": label,
-        "hint": HINT,
-        "address": "files/uploads",
-        **accepted,
-        "words": WORDS,
-    }
+    data = _data(label, HINT, suffixes, key) | {"round": rounds(key)}
     sent = _component()(data=data, key=key, on_sent_change=lambda: None).sent
     return sent if isinstance(sent, str) else None
 
@@ -230,18 +220,15 @@ def _picked_on_server(label: str, suffixes: tuple[str, ...], *, key: str) -> str
 
 def sent_batch(label: str, *, key: str) -> tuple[list[str], int]:
     """Draw a place for several files at once; returns the uploads that have arrived, and how many are on their way."""
-    accepted = {"suffixes": list(ALL_SUFFIXES), "kinds": list(KINDS[ALL_SUFFIXES]), "several": True}
-    data = {
-        "key": key,
-        "round": 0,
-        "label": label,
-        "hint": DROP_HINT,
-        "address": "files/uploads",
-        **accepted,
-        "words": WORDS,
-    }
+    data = _data(label, DROP_HINT, ALL_SUFFIXES, key) | {"round": 0, "several": True}
     state = _component()(data=data, key=key, on_batch_change=lambda: None).batch
     return (list(state["sent"]), int(state["open"])) if isinstance(state, Mapping) else ([], 0)
+
+
+def _data(label: str, hint: str, suffixes: tuple[str, ...], key: str) -> dict[str, object]:
+    """What the component needs to know."""
+    accepted = {"suffixes": list(suffixes), "kinds": list(KINDS[suffixes])}
+    return {"key": key, "label": label, "hint": hint, "address": "files/uploads", **accepted, "words": WORDS}
 
 
 @cache

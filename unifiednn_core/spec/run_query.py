@@ -27,7 +27,6 @@ class RunQuery:
     device: str = ""
     since_s: float | None = None
     """Submitted at this UTC time or later."""
-    until_s: float | None = None
     sort: SortKey = "submitted"
     descending: bool = True
     page: int = 0
@@ -37,7 +36,7 @@ class RunQuery:
     @property
     def filters(self) -> bool:
         """Whether it leaves out any run."""
-        times = (self.owner, self.since_s, self.until_s)
+        times = (self.owner, self.since_s)
         return bool(self.text or self.states or self.device) or any(one is not None for one in times)
 
 

@@ -190,8 +190,6 @@ def _matching(query: RunQuery, person: str | None) -> Select[Any]:
         asked = asked.where(_device() == query.device)
     if query.since_s is not None:
         asked = asked.where(RunRow.created_at_s >= query.since_s)
-    if query.until_s is not None:
-        asked = asked.where(RunRow.created_at_s <= query.until_s)
     return asked
 
 
