@@ -26,17 +26,7 @@ from unifiednn_core.web.action import ROOT, Action
 from unifiednn_core.web.api_runs import OfSubModel
 
 JSON = {"Content_Type": "application/json"}
-SAME = (
-    "runs",
-    "policies",
-    "queue",
-    "devices",
-    "people list",
-    "people sharing",
-    "token list",
-    "doctor",
-    "audit",
-)
+SAME = ("runs", "policies", "queue", "devices", "people list", "people sharing", "token list", "doctor", "audit")
 """Commands whose `--json` a GET answers alike."""
 
 

@@ -131,12 +131,7 @@ def _card(row: DeviceRow, seen: Any, over_time: list[UsePoint] | tuple[()], now_
         memory=tuple(point.used_share for point in over_time),
     )
     return view_of(
-        DeviceCard,
-        row,
-        total_bytes=total_bytes,
-        others=others,
-        over_time=past,
-        **dict.fromkeys(_FIGURES) | figures,
+        DeviceCard, row, total_bytes=total_bytes, others=others, over_time=past, **dict.fromkeys(_FIGURES) | figures
     )
 
 

@@ -118,14 +118,7 @@ class Service:
     def acting_as(self, actor: Actor) -> "Service":
         """The same service for another person, who owns what they submit and sees what their role allows."""
         return Service(
-            self.home,
-            self.store,
-            self._supervisor,
-            self.clock,
-            actor,
-            self._line,
-            self._recent,
-            self._certifier,
+            self.home, self.store, self._supervisor, self.clock, actor, self._line, self._recent, self._certifier
         )
 
     def start_supervisor(self) -> None:

@@ -163,7 +163,7 @@ PRUNED_EVERY_S = 60.0
 LEAST_GAP_S = 1.0
 """Another process that samples the same machine skips its turn if one came so lately."""
 TOGETHER_S = 20.0
-"""Samples of several hosts that lie so close are of one moment."""
+"""Samples of several processes that lie so close are of one moment."""
 
 
 class DeviceSampleRow(Base):
@@ -219,7 +219,7 @@ class DeviceSamples(Repository):
     def newest(self) -> dict[str, DeviceSampleRow]:
         """The last sample, by device."""
         last = select(func.max(DeviceSampleRow.at_s)).scalar_subquery()
-        asked = select(DeviceSampleRow).where(DeviceSampleRow.at_s >= last - TOGETHER_S)  # each host has its own turn
+        asked = select(DeviceSampleRow).where(DeviceSampleRow.at_s >= last - TOGETHER_S)
         return {row.device: row for row in self._rows(asked.order_by(DeviceSampleRow.at_s))}
 
     def over_time(self, last_s: float, every_s: float) -> dict[str, list[UsePoint]]:

@@ -271,13 +271,7 @@ class Runs(Repository):
                 same.certify_at_s = at_s
 
     def record_certificate(
-        self,
-        row: SubModelRow,
-        document: Mapping[str, Any],
-        code: Code,
-        *,
-        size_bytes: int,
-        **fields: Any,
+        self, row: SubModelRow, document: Mapping[str, Any], code: Code, *, size_bytes: int, **fields: Any
     ) -> None:
         """Record the certificate of an export, the size of the zip with it, and an event; nothing for an older one."""
         with self._database.write() as session:
@@ -292,15 +286,7 @@ class Runs(Repository):
         asked = select(RunRow.id).where(RunRow.state.in_(at_work), RunRow.mode != HYBRID).limit(1)
         return self._value(asked) is not None
 
-    def record_checkpoint(
-        self,
-        run_id: str,
-        submodel: str,
-        *,
-        name: str,
-        step: int,
-        size_bytes: int,
-    ) -> None:
+    def record_checkpoint(self, run_id: str, submodel: str, *, name: str, step: int, size_bytes: int) -> None:
         """Record the newest checkpoint of a sub-model."""
         columns = {"checkpoint": name, "checkpoint_step": step, "checkpoint_bytes": size_bytes}
         with self._database.write() as session:

@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    ForeignKeyConstraint,
-    Index,
-    func,
-    select,
-    text,
-)
+from sqlalchemy import JSON, ColumnElement, ForeignKeyConstraint, Index, func, select, text
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, Session, mapped_column, relationship
 
 SCHEMA_VERSION = 16

@@ -239,11 +239,7 @@ def check_plan(view: FleetView, plan: Plan) -> None:
             assert alone
         needs = [one.need for one in (*residents, *members)]
         if all(one is not None for one in needs):
-            size = peak(
-                [one for one in needs if one is not None],
-                on.context_bytes,
-                1 if alone else view.lanes,
-            )
+            size = peak([one for one in needs if one is not None], on.context_bytes, 1 if alone else view.lanes)
         else:
             assert alone  # of unknown memory, or private
             size = members[0].peak_bytes or 0
