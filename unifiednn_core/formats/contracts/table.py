@@ -4,24 +4,19 @@ from collections.abc import Mapping, Sequence
 
 from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats.contracts import (
-    attention,
-    convolution,
     elementwise,
     factories,
     indexing,
     losses,
-    matrices,
     normalisation,
-    pooling,
     products,
-    randomness,
-    recurrent,
     reductions,
     resampling,
+    sequences,
     shapes,
     sizes,
     spectra,
-    writing,
+    windows,
 )
 from unifiednn_core.formats.contracts.contract import Broken, Contract
 from unifiednn_core.formats.contracts.general import bind, check_general
@@ -32,16 +27,11 @@ FAMILIES = (
     shapes,
     factories,
     products,
-    convolution,
-    pooling,
+    windows,
     normalisation,
-    recurrent,
-    attention,
+    sequences,
     indexing,
-    writing,
     resampling,
-    randomness,
-    matrices,
     losses,
     spectra,
 )
