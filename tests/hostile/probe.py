@@ -63,7 +63,7 @@ def main(folder: Path, few: str = "") -> None:
     import torch
 
     from unifiednn_core.base.errors import BadInput
-    from unifiednn_core.data.split import split
+    from unifiednn_core.data.conversion import split
     from unifiednn_core.data.values import SplitPlan
     from unifiednn_core.formats.architectures import registry as architectures
     from unifiednn_core.preflight import process

@@ -19,7 +19,7 @@ from tests.unit.engine.checkpoint_kit import bits
 from tests.unit.engine.start_kit import SAMPLES, changed, definition_of, submodel
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadCheckpoint, BadInput, Diverged
-from unifiednn_core.engine import checkpoint_check, checkpoint_file, optimizer_state, start
+from unifiednn_core.engine import checkpoint_check, checkpoint_file, optimizers, start
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.engine.submodel import SubModel
@@ -92,7 +92,7 @@ def test_a_short_momentum_for_the_fused_kernel_is_refused(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(checkpoint_check, "check", lambda *_: None)
     assert in_a_child(foreign) in (0, None)  # no flag of the file is taken; other kernels compare sizes
-    monkeypatch.setattr(optimizer_state, "restore_state", believe_everything)
+    monkeypatch.setattr(optimizers, "restore_state", believe_everything)
     assert in_a_child(foreign) != 0  # control: the memory of others, or the end of the process
 
 
@@ -117,7 +117,7 @@ def test_an_lr_scheduler_takes_no_attribute_of_a_file() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     lr_scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     hostile = lr_scheduler.state_dict() | {"optimizer": None, "step": None, "gamma": -1.0, "last_epoch": 7}
-    optimizer_state.restore_lr_scheduler(lr_scheduler, hostile)
+    optimizers.restore_lr_scheduler(lr_scheduler, hostile)
     assert lr_scheduler.optimizer is optimizer and callable(lr_scheduler.step)
     assert (lr_scheduler.gamma, lr_scheduler.last_epoch) == (0.1, 7)
     lr_scheduler.load_state_dict(hostile)  # control: torch takes them all

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tests.integration import vanilla_loop
 from unifiednn_core.data import conversion
+from unifiednn_core.data.conversion import split
 from unifiednn_core.data.datasets import Dataset, read_dataset
-from unifiednn_core.data.split import split
 from unifiednn_core.data.values import SplitPlan
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel

@@ -11,7 +11,7 @@ from tests.integration.three import NAMES, POLICIES, THREE, alone, at_step, loss
 from unifiednn_core.base.errors import Diverged
 from unifiednn_core.engine import checkpoint_file
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.checkpoint_file import CheckpointStore
 from unifiednn_core.engine.events import Answered, Captured, DataChanged, Left, Report, Stepped
 from unifiednn_core.engine.graph import graph_document
 from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order

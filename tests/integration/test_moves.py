@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.integration.kit import ROOM, Session, submodel_spec
 from tests.unit.engine.checkpoint_kit import bits
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.checkpoint_file import CheckpointStore
 from unifiednn_core.engine.events import Ended, EpochDone, Left, Report, Stepped
 from unifiednn_core.engine.orders import Join, Order
 from unifiednn_core.engine.progress import EpochFigures

@@ -399,7 +399,7 @@ class PlainScript:
 
     def _start_from(self, path: Path, take: str) -> None:
         """Start at a checkpoint or at other weights. Raises `BadCheckpoint`, `BadInput`, `RuntimeError`."""
-        from unifiednn_core.engine import optimizer_state  # imported only here to keep other scripts small
+        from unifiednn_core.engine import optimizers  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
         from unifiednn_core.formats.fitting import fitted
@@ -418,14 +418,14 @@ class PlainScript:
                     buffer.copy_(state["buffers"][name])
         if self.averaged is not None:
             self.averaged.n_averaged.fill_(begun.step)
-        optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        optimizers.restore_state(self.optimizer, state["optimizer"])
         if self.scaler is not None and "scaler" in state:
             self.scaler.load_state_dict(state["scaler"])
         if self.lr_scheduler is not None and state["lr_scheduler"] is not None:
             self.lr_scheduler.load_state_dict(tree_to_cpu(state["lr_scheduler"]))
         factor = wanted_lr / begun.recipe["learning_rate"]
         if factor != 1.0:
-            optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
+            optimizers.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
         torch.set_rng_state(state["rng"]["cpu"])
         if self.device.type == "cuda" and state["rng"]["cuda"] is not None:
             torch.cuda.set_rng_state(state["rng"]["cuda"], self.device)

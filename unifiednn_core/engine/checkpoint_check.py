@@ -23,14 +23,17 @@ from torch.amp.grad_scaler import GradScaler
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import bounds, kinds
 from unifiednn_core.engine.checkpoint import Checkpoint, transient_buffers
-from unifiednn_core.engine.optimizer_state import (
+from unifiednn_core.engine.optimizers import (
     CHANGING_IN_LR_SCHEDULERS,
     LEARNING_RATES,
     MOMENTA,
     SCHEDULED_RATES,
     STAGES,
+    Named,
+    build_lr_scheduler,
+    divided,
+    optimizer_of,
 )
-from unifiednn_core.engine.optimizers import Named, build_lr_scheduler, divided, optimizer_of
 from unifiednn_core.engine.progress import EpochFigures, used_samples
 from unifiednn_core.spec.run import EarlyStopping, Hyperparameters
 

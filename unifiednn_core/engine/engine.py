@@ -20,7 +20,7 @@ from unifiednn_core.base.clock import Clock
 from unifiednn_core.base.errors import DamagedData
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.checkpoint import name_of_key
-from unifiednn_core.engine.company import Company
+from unifiednn_core.engine.company import Company, Roster
 from unifiednn_core.engine.events import (
     Answered,
     Captured,
@@ -43,7 +43,6 @@ from unifiednn_core.engine.orders import Adjust, AnyOrder, Join, Order, Reorder,
 from unifiednn_core.engine.probes import Probes
 from unifiednn_core.engine.process_state import ProcessState
 from unifiednn_core.engine.resident_data import Lease
-from unifiednn_core.engine.roster import Roster
 from unifiednn_core.engine.stepping import UNTRACED, Lanes, Stepper, Trace, start_timers
 from unifiednn_core.machine.breakdown import Footprint
 from unifiednn_core.machine.cores import cores

@@ -44,7 +44,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput, Diverged
 from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.datasets import targets_in_blocks
-from unifiednn_core.engine import checkpoint_check, not_learning, optimizer_state, optimizers, placed, probes
+from unifiednn_core.engine import checkpoint_check, not_learning, optimizers, placed, probes
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
@@ -390,7 +390,7 @@ class SubModel:
         state = {
             "model": tree_to_cpu(dict(self.module.state_dict())),
             "buffers": tree_to_cpu(transient_buffers(self.module)),
-            "optimizer": optimizer_state.captured(self.optimizer),
+            "optimizer": optimizers.captured(self.optimizer),
             "lr_scheduler": None if self.lr_scheduler is None else tree_to_cpu(self.lr_scheduler.state_dict()),
             "rng": {"cpu": rng.cpu, "cuda": rng.cuda},
             "data": progress.data_state(),
@@ -424,9 +424,9 @@ class SubModel:
         if self.averaged is not None:
             fill(self.averaged.module, state["ema"], state["buffers"])
             self.averaged.n_averaged.fill_(checkpoint.step)
-        optimizer_state.restore_state(self.optimizer, state["optimizer"])
+        optimizers.restore_state(self.optimizer, state["optimizer"])
         if self.lr_scheduler is not None:
-            optimizer_state.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
+            optimizers.restore_lr_scheduler(self.lr_scheduler, state["lr_scheduler"])
         self._progress = Progress.of_state(checkpoint.step, checkpoint.epoch, state["data"], state["metrics"])
         self._stopped = stops_early(self._hyperparameters.early_stopping, self._progress.improvement)
         if self._eager.scaler is not None and "scaler" in state:
@@ -440,7 +440,7 @@ class SubModel:
         self._randomness.state = RngState(state["rng"]["cpu"], cuda)
         factor = self._hyperparameters.learning_rate / written.hyperparameters.learning_rate
         if factor != 1.0:
-            optimizer_state.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
+            optimizers.scale_learning_rates(self.optimizer, self.lr_scheduler, factor)
 
     def park(self) -> None:
         """Move to the host and free the device's memory until the next `world`."""
@@ -511,7 +511,7 @@ class SubModel:
             self.computing = self._eager.computing = self.computing.laid_out(self.module, step, batch)
             if self.averaged is not None:
                 self.computing.laid_out(self.averaged.module, step, batch)
-        optimizer_state.follow_layout(self.optimizer)
+        optimizers.follow_layout(self.optimizer)
         self._laid_out = True
         self._measure()
 
@@ -533,7 +533,7 @@ class SubModel:
         if self.averaged is not None:
             self.averaged.module.to(device)
         self.criterion.to(device)
-        optimizer_state.follow_parameters(self.optimizer)
+        optimizers.follow_parameters(self.optimizer)
         self._progress.move(device)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, fx, nn
 
 from unifiednn_core.base.units import abbreviated
-from unifiednn_core.formats import graph_cut
+from unifiednn_core.formats import subgraph
 from unifiednn_core.formats.base import (
     Boundary,
     Definition,
@@ -92,7 +92,7 @@ def cut(definition: Definition, at: Sequence[str], place: int, samples: Tensor, 
 def segments(module: nn.Module, at: Sequence[str]) -> list[nn.Module]:
     """Cut a network behind these layers; raises `BadInput`. The parts hold its layers themselves."""
     if isinstance(module, fx.GraphModule):
-        return graph_cut.segments(module, at)
+        return subgraph.segments(module, at)
     leaves = list(_leaves(module))
     _require(type(module) is nn.Sequential, "Its layers do not follow one another in a list.")
     ends = [_end(leaves, name) for name in at]
@@ -171,7 +171,7 @@ def _require_own(parts: Sequence[nn.Module]) -> None:
 def _is_positive(part: nn.Module) -> bool:
     """Whether what a part returns is never negative, as far as its last layers say so."""
     if isinstance(part, fx.GraphModule):
-        return graph_cut.is_positive(part)
+        return subgraph.is_positive(part)
     for _, layer in reversed(_leaves(part)):
         if not isinstance(layer, _KEEPS_SIGNS):
             return isinstance(layer, _POSITIVE)
@@ -185,4 +185,4 @@ def _places(leaves: Sequence[tuple[str, object]], at: Sequence[str]) -> str:
 
 def _require(met: bool, message: str) -> None:
     if not met:
-        raise graph_cut.refusal(message)
+        raise subgraph.refusal(message)

@@ -22,14 +22,13 @@ from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.machine.budget import budget_of, device_type, slot
-from unifiednn_core.preflight import savings
+from unifiednn_core.preflight import technique_check
 from unifiednn_core.preflight.dry_run import dry_run, try_numbers
 from unifiednn_core.preflight.fixed_nodes import budget_findings
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, existing, files_of, kept, reading
 from unifiednn_core.preflight.measure import measure
-from unifiednn_core.preflight.place_check import check_placement, need_of_each, placement_doubts
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
@@ -42,7 +41,7 @@ from unifiednn_core.preflight.report import (
     WithoutTechniques,
     untold,
 )
-from unifiednn_core.preflight.technique_check import check_techniques
+from unifiednn_core.preflight.technique_check import check_placement, check_techniques, need_of_each, placement_doubts
 from unifiednn_core.preflight.timing import part_times, timed
 from unifiednn_core.preflight.trial import TORCH_ERRORS, OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
@@ -222,7 +221,7 @@ def _check_submodel(
                 without = _without_techniques(trial, done, device, hashes, streamed=streamed)
                 in_one_piece = without.memory if without and in_one_piece else in_one_piece
                 without = without if submodel.epochs else None  # one that is joined as it is takes no step
-                findings += savings.useless(trial, memory, without)
+                findings += technique_check.useless(trial, memory, without)
             least_part = least_part_of(trial, done)
     findings += [
         *unmapped,
@@ -350,10 +349,10 @@ def _without_techniques(
         return measure(trial, tried, device, hashes, streamed=streamed)
 
     failure = "The techniques of %s could not be measured."
-    found = _if_cheap(MEASURE_CPU_S, lambda: savings.without(trial, tried, measured), failure, trial)
+    found = _if_cheap(MEASURE_CPU_S, lambda: technique_check.without(trial, tried, measured), failure, trial)
     if device != "cpu" or found is None:
         return found
-    return found.model_copy(update={"seconds_per_step": sum(_timed(*savings.left_out(trial, tried))) or None})
+    return found.model_copy(update={"seconds_per_step": sum(_timed(*technique_check.left_out(trial, tried))) or None})
 
 
 def _check_names(train: Dataset, test: Dataset | None, place: str) -> list[Finding]:

@@ -18,7 +18,7 @@ from unifiednn_core.base.files import file_sha256, move
 from unifiednn_core.base.paths import Home
 from unifiednn_core.base.units import GIB
 from unifiednn_core.data import conversion
-from unifiednn_core.data.split import split
+from unifiednn_core.data.conversion import split
 from unifiednn_core.data.values import AS_STORED, ImportOptions, SplitPlan
 from unifiednn_core.machine.budget import budget_of
 from unifiednn_core.preflight.certify import certify

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.checkpoint_file import CheckpointStore
 
 RETRY_S = 2.0
 

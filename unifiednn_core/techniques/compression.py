@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifiednn_core.techniques.needs import SHAPE, BackwardNeed
-from unifiednn_core.techniques.saved import Packed
+from unifiednn_core.techniques.saved import SHAPE, BackwardNeed, Packed
 
 _WEIGHTS = (1, 2, 4, 8, 16, 32, 64, 128)
 

@@ -24,8 +24,7 @@ from unifiednn_core.techniques.compression import (
     places_of,
     sampled,
 )
-from unifiednn_core.techniques.needs import INPUTS, BackwardNeed
-from unifiednn_core.techniques.saved import Packed
+from unifiednn_core.techniques.saved import INPUTS, BackwardNeed, Packed
 
 _INDEX_BYTES = 4
 _MOST_INDEXED = 2**31

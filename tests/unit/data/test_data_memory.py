@@ -27,7 +27,7 @@ from unifiednn_core.data.conversion import convert
 from unifiednn_core.data.values import ImportOptions, SplitPlan
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.preview import preview
-from unifiednn_core.data.split import split
+from unifiednn_core.data.conversion import split
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])

@@ -15,10 +15,9 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data import opened
-from unifiednn_core.data.conversion import convert, is_needed
+from unifiednn_core.data.conversion import convert, is_needed, split
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.preview import preview
-from unifiednn_core.data.split import split
 from unifiednn_core.data.values import DataNotes, DataPreview, SplitPlan, preview_of, split_plan
 from unifiednn_core.preflight import process
 from unifiednn_core.preflight.inspection import inspect_file

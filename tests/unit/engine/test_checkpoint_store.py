@@ -17,7 +17,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import BadCheckpoint
 from unifiednn_core.engine import checkpoint_file as file
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.checkpoint_file import CheckpointStore
 
 POINTS = [point for point in failpoints.POINTS if point.startswith("checkpoint.")]
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from unifiednn_core.engine.optimizer_state import follow_parameters, restore_state
-from unifiednn_core.engine.optimizers import build_optimizer
+from unifiednn_core.engine.optimizers import build_optimizer, follow_parameters, restore_state
 from unifiednn_core.formats.weights import tree_to_cpu
 from unifiednn_core.spec.choices import OPTIMIZERS
 from unifiednn_core.spec.run import Hyperparameters

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.unit.preflight.test_need import definition
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.preflight import savings
+from unifiednn_core.preflight import technique_check
 from unifiednn_core.preflight.check import least_part_of, measured_times
 from unifiednn_core.preflight.dry_run import dry_run
 from unifiednn_core.preflight.measure import measure
@@ -42,19 +42,19 @@ def measured(trial: Trial, tried: Tried) -> MemoryNeed:
 def test_what_a_technique_saves_is_the_difference_to_a_step_without_it():
     trial = trial_of(convolutions(), "compression")
     tried = dry_run(trial)
-    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
+    memory, found = measured(trial, tried), technique_check.without(trial, tried, measured)
     plain = trial_of(convolutions())
     assert found.memory == measured(plain, dry_run(plain))
     assert found.transient_bytes > 1.1 * memory.transient_bytes
     assert found.without_one == {"compression": found.transient_bytes}
-    assert savings.useless(trial, memory, found) == []
+    assert technique_check.useless(trial, memory, found) == []
 
 
 def test_a_technique_without_use_is_told_with_the_remedy():
     trial = trial_of(smooth(), "compression")
     tried = dry_run(trial)
-    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
-    [told] = savings.useless(trial, memory, found)
+    memory, found = measured(trial, tried), technique_check.without(trial, tried, measured)
+    [told] = technique_check.useless(trial, memory, found)
     assert (told.severity, told.remedy) == ("warning", "Leave it out.")
     assert told.field == "submodels.one.hyperparameters.techniques"
     assert told.fix is not None and (told.fix.verb, told.fix.value) == ("remove", "compression")
@@ -65,8 +65,8 @@ def test_dropit_promises_nothing_where_relu_keeps_what_it_drops():
     def told(**asked: object) -> list[tuple[str, str]]:
         trial = trial_of(convolutions(), {"name": "dropit", "keep": 0.1, **asked})
         tried = dry_run(trial)
-        memory, found = measured(trial, tried), savings.without(trial, tried, measured)
-        return [(one.message, one.remedy) for one in savings.useless(trial, memory, found)]
+        memory, found = measured(trial, tried), technique_check.without(trial, tried, measured)
+        return [(one.message, one.remedy) for one in technique_check.useless(trial, memory, found)]
 
     [(message, remedy)] = told(form="published")
     assert message.startswith("DropIT makes the temporary memory of a step of one larger (")
@@ -76,7 +76,7 @@ def test_dropit_promises_nothing_where_relu_keeps_what_it_drops():
 
 def test_a_sub_model_without_its_techniques_is_one_that_never_had_any():
     trial = trial_of(convolutions(), {"name": "compression", "bfloat16": True})
-    left, tried = savings.left_out(trial, dry_run(trial))
+    left, tried = technique_check.left_out(trial, dry_run(trial))
     assert left.spec == trial_of(convolutions()).spec
     assert tried.techniques == NONE and dry_run(trial).techniques.active
 
@@ -86,8 +86,8 @@ def test_what_saves_between_turns_is_not_judged_by_a_step(saves, told, monkeypat
     trial = trial_of(smooth(), "compression")
     tried = dry_run(trial)
     monkeypatch.setattr(type(trial.spec.hyperparameters.techniques[0]), "saves", saves)
-    memory, found = measured(trial, tried), savings.without(trial, tried, measured)
-    assert len(savings.useless(trial, memory, found)) == told
+    memory, found = measured(trial, tried), technique_check.without(trial, tried, measured)
+    assert len(technique_check.useless(trial, memory, found)) == told
 
 
 def test_virtual_nodes_need_the_memory_of_their_largest_share_and_of_as_many_as_compute_at_once():

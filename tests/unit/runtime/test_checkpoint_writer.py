@@ -9,7 +9,7 @@ from unifiednn_core.base import failpoints
 from unifiednn_core.base.errors import NotFound
 from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.checkpoint_store import CheckpointStore
+from unifiednn_core.engine.checkpoint_file import CheckpointStore
 from unifiednn_core.runtime import checkpoint_writer as writers
 from unifiednn_core.runtime.checkpoint_writer import CheckpointWriter
 

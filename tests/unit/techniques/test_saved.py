@@ -13,8 +13,7 @@ from unifiednn_core.spec.techniques import Checkpointing, Compression, DropIT
 from unifiednn_core.techniques import compression
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.compression import Packing
-from unifiednn_core.techniques.needs import BackwardNeed
-from unifiednn_core.techniques.saved import SavedTensors
+from unifiednn_core.techniques.saved import BackwardNeed, SavedTensors
 from unifiednn_core.testing.techniques import check_technique, take_step
 
 

@@ -13,9 +13,8 @@ from torch.export import Dim, ExportedProgram, export
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.preflight.pack import failures
-from unifiednn_core.preflight.pack.calling import arguments_of, call, plain_outputs
+from unifiednn_core.preflight.pack.calling import arguments_of, call, plain_outputs, stored
 from unifiednn_core.preflight.pack.request import Example, ExampleInput
-from unifiednn_core.preflight.pack.samples import stored
 
 Mode = Literal["train", "eval"]
 _READ_VALUES = frozenset({torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default})

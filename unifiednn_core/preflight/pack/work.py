@@ -26,10 +26,9 @@ from unifiednn_core.formats.exported import ExportedFormat, write_both
 from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
-from unifiednn_core.preflight.pack.calling import Outputs, call, in_order
+from unifiednn_core.preflight.pack.calling import Outputs, call, in_order, with_data
 from unifiednn_core.preflight.pack.exporting import example_inputs, exported, unnoticed
 from unifiednn_core.preflight.pack.request import Example, PackReport, PackRequest
-from unifiednn_core.preflight.pack.samples import with_data
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.spec.run import Hyperparameters
 

@@ -17,6 +17,7 @@ from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.inspection import inspect_file
 from unifiednn_core.preflight.pack import work
+from unifiednn_core.preflight.pack.calling import stored, with_data
 from unifiednn_core.preflight.pack.exporting import exported
 from unifiednn_core.preflight.pack.request import (
     Example,
@@ -27,7 +28,6 @@ from unifiednn_core.preflight.pack.request import (
     parse_example,
     parse_source,
 )
-from unifiednn_core.preflight.pack.samples import stored, with_data
 from unifiednn_core.preflight.pack.source import network_of
 from unifiednn_core.preflight.pack.work import differences
 from unifiednn_core.spec.hyperparameters import Hyperparameters
