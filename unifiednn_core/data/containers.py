@@ -11,15 +11,12 @@ from unifiednn_core.data import (
     archives,
     arrays,
     cifar,
-    idx,
     images,
     jsonl,
-    masks,
     npz,
     tables,
     tabular,
     torch_data,
-    webdataset,
 )
 from unifiednn_core.data.archives import Archive
 from unifiednn_core.data.opened import Opened
@@ -160,14 +157,14 @@ def _parts_of(archive: Archive, options: ImportOptions) -> Parts:
         refuse_size(archive.path, options)
     if any(cifar.is_name(name) for name in names):
         return cifar.batches(archive, options)
-    if any(idx.is_name(name) for name in names):
-        return idx.files(archive, options)
+    if any(npz.is_name(name) for name in names):
+        return npz.files(archive, options)
     if names and all(name.endswith(".npy") for name in names):
         return npz.streamed(archive)
-    if masks.is_one(archive):
-        return masks.pairs(archive, options)
-    if webdataset.is_one(archive):
-        return webdataset.samples(archive, options)
+    if images.has_masks(archive):
+        return images.pairs(archive, options)
+    if images.has_labels(archive):
+        return images.samples(archive, options)
     if decodes_images:
         return images.folders(archive, options)
     if (said := kinds.in_archive(names)) is not None:
@@ -181,7 +178,7 @@ def _is_archive(path: Path) -> bool:
     """Whether the file is a tar, or a zip in which there may be data."""
     names = zips.names(path)
     return archives.is_tar(path) or (
-        any(name.lower().endswith(SUFFIXES) or idx.is_name(name) or cifar.is_name(name) for name in names)
+        any(name.lower().endswith(SUFFIXES) or npz.is_name(name) or cifar.is_name(name) for name in names)
         and not kinds.is_package(names)
     )
 
@@ -203,7 +200,7 @@ CONTAINERS = (
     Container("npz", npz.is_npz, _npz, _npz_parts, _npz_is_mapped),
     Container("parquet", tables.is_parquet, tabular.read_table, _read(_table_parts), _never),
     Container("archive", _is_archive, _whole(_archive), _archive, _never, decodes_images=True),
-    Container("idx", idx.is_idx, _whole(_read(idx.refused)), _read(idx.refused), _never),
+    Container("idx", npz.is_idx, _whole(_read(npz.refused_idx)), _read(npz.refused_idx), _never),
     Container("npy", npz.is_npy, _whole(_read(npz.refused)), _read(npz.refused), _never),
     Container("cifar", cifar.is_batch, _whole(_read(cifar.single)), _read(cifar.single), _never),
     Container("csv", tables.is_csv, tabular.read_table, _read(_table_parts), _never),

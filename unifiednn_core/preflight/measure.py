@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine.logical_devices import may_compute_at_once
+from unifiednn_core.engine.learning import may_compute_at_once
 from unifiednn_core.engine.optimizers import build_average
 from unifiednn_core.formats.draws import draws
 from unifiednn_core.preflight.prediction import MemoryNeed

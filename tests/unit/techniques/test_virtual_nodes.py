@@ -15,8 +15,7 @@ from tests.integration.kit import CPU, ROOM, Session, submodel_spec
 from tests.integration.three import at_step
 from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.events import Answered, Captured
-from unifiednn_core.engine.learning import EagerLearner
-from unifiednn_core.engine.logical_devices import add_gradients
+from unifiednn_core.engine.learning import EagerLearner, add_gradients
 from unifiednn_core.engine.orders import Adjust
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import ResidentData
