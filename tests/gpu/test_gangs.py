@@ -9,10 +9,10 @@ import torch
 
 from tests.gpu.kit import KINDS, definition
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine import cuda_graphs, gang, graphs
-from unifiednn_core.engine.cuda_graphs import CudaRecorder
+from unifiednn_core.engine import gang, graphs
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.events import Stepped
+from unifiednn_core.engine.graphs import CudaRecorder
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
@@ -25,7 +25,7 @@ MEMBERS, SAMPLES, STEPS = 5, 72, 22  # batches of 16: each fifth one is smaller
 @pytest.fixture(autouse=True)
 def _every_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "LEAST_GAIN", 0.0)
-    monkeypatch.setattr(cuda_graphs, "_FAILED", [])
+    monkeypatch.setattr(graphs, "_FAILED", [])
 
 
 def submodels(cuda: torch.device, name: str) -> list[SubModel]:

@@ -10,10 +10,10 @@ from torch import nn
 
 from tests.gpu.checks import IN_TURNS
 from tests.gpu.kit import KINDS, Bench, Kind, alone, hash_of, spec_of
-from unifiednn_core.engine import cuda_graphs, graphs, stepping
-from unifiednn_core.engine.cuda_graphs import CudaRecorder
+from unifiednn_core.engine import graphs, stepping
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.events import StepsRecorded
+from unifiednn_core.engine.graphs import CudaRecorder
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.weights import state_sha256
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 def _every_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use recordings that gain nothing, too, and forget the failures of other tests."""
     monkeypatch.setattr(graphs, "LEAST_GAIN", 0.0)
-    monkeypatch.setattr(cuda_graphs, "_FAILED", [])
+    monkeypatch.setattr(graphs, "_FAILED", [])
 
 
 def bench_of(cuda: torch.device, *names: str) -> Bench:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.unit.data.transforms import reference
 from tests.unit.data.transforms.kit import CASES, IDS, made
 from unifiednn_core.data.batch import Batch, Transform
-from unifiednn_core.engine.cuda_graphs import CudaRecorder
+from unifiednn_core.engine.graphs import CudaRecorder
 
 pytestmark = pytest.mark.gpu
 ROUNDED = 1e-4

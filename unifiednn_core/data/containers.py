@@ -16,11 +16,9 @@ from unifiednn_core.data import (
     npz,
     tables,
     tabular,
-    torch_data,
 )
 from unifiednn_core.data.archives import Archive
-from unifiednn_core.data.opened import Opened
-from unifiednn_core.data.parts import Parts, of_opened, opened_whole, refuse_size, with_channels_first
+from unifiednn_core.data.parts import Opened, Parts, of_opened, opened_whole, refuse_size, with_channels_first
 from unifiednn_core.data.pictures import SUFFIXES
 from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions
 from unifiednn_core.formats import kinds, registry, tensor_files, zips
@@ -87,23 +85,23 @@ def _read(parts: Callable[[Path, ImportOptions], Parts]) -> Reading:
 
 
 def _torch(path: Path) -> Opened:
-    return arrays.opened(path, lambda: torch_data.load(path))
+    return arrays.opened(path, lambda: arrays.load_saved(path))
 
 
 def _torch_parts(path: Path, _: ImportOptions) -> Parts:
-    return arrays.parts_of_file(path, lambda: torch_data.load(path))
+    return arrays.parts_of_file(path, lambda: arrays.load_saved(path))
 
 
 def _torch_is_mapped(path: Path) -> bool:
-    if torch_data.is_tensor_dataset(path):
+    if arrays.is_tensor_dataset(path):
         return False
     if tensor_files.is_pickled_object(path):
         return True
     try:
-        loaded, plain = torch_data.load(path), torch_data.is_dict(path)
+        loaded, plain = arrays.load_saved(path), arrays.is_dict(path)
     except BadInput:  # its reader reports what is wrong
         return True
-    return not torch_data.looks_like_data(loaded) or (plain and _is_plain(loaded))
+    return not arrays.looks_like_data(loaded) or (plain and _is_plain(loaded))
 
 
 def _is_plain(found: Mapping[str, Any]) -> bool:
@@ -192,7 +190,7 @@ def _table_parts(path: Path, _: ImportOptions) -> Parts:
 
 
 CONTAINERS = (
-    Container("tensors", torch_data.is_tensor_dataset, _torch, _read(_torch_parts), _torch_is_mapped),
+    Container("tensors", arrays.is_tensor_dataset, _torch, _read(_torch_parts), _torch_is_mapped),
     Container("pt", tensor_files.is_torch_file, _torch, _read(_torch_parts), _torch_is_mapped),
     Container(
         "safetensors", tensor_files.is_safetensors, _safetensors, _read(_safetensors_parts), _safetensors_is_mapped

@@ -13,8 +13,7 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import tables, tabular
 from unifiednn_core.data.containers import container_of, found_container, open_data, read_parts
 from unifiednn_core.data.datasets import TARGETS, Dataset, as_targets, read_dataset
-from unifiednn_core.data.opened import aligned, mapped_anew, rows_per_block
-from unifiednn_core.data.parts import Rows, check_room
+from unifiednn_core.data.parts import Rows, aligned, check_room, mapped_anew, rows_per_block
 from unifiednn_core.data.values import AS_STORED, DataNotes, ImportOptions, SplitPlan, part_path
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.tensor_files import ALIGNMENT_BYTES, bad_file, raw, safetensors_header

@@ -11,7 +11,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.containers import open_data
-from unifiednn_core.data.opened import NO_NOTES, Opened, aligned, blocks, rows_per_block
+from unifiednn_core.data.parts import NO_NOTES, Opened, aligned, blocks, rows_per_block
 from unifiednn_core.data.values import DataNotes
 from unifiednn_core.formats import tensor_files
 from unifiednn_core.formats.weights import state_sha256

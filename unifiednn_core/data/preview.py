@@ -11,7 +11,7 @@ from torch import Tensor
 from unifiednn_core.base.errors import Finding
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.datasets import Dataset, as_targets, entry_of
-from unifiednn_core.data.opened import Opened, blocks
+from unifiednn_core.data.parts import Opened, blocks
 from unifiednn_core.data.values import DataPreview, DataSample, ValueStats
 
 SHOWN_SAMPLES = 8

@@ -11,9 +11,8 @@ import torch
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data import cells, jsonl, tables
-from unifiednn_core.data.encoding import RowEncoder
-from unifiednn_core.data.fitting import Tokenizer, fitted
-from unifiednn_core.data.opened import Opened
+from unifiednn_core.data.fitting import RowEncoder, Tokenizer, fitted
+from unifiednn_core.data.parts import Opened
 from unifiednn_core.data.proposal import propose
 from unifiednn_core.data.tables import TableSource
 from unifiednn_core.data.tokenizer_file import TokenizerFile, WordTokenizer

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.engine.checkpoint import Checkpoint
-from unifiednn_core.engine.not_learning import NotLearning
 from unifiednn_core.engine.probes import Probes
-from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.engine.progress import EpochFigures, NotLearning
 from unifiednn_core.spec.lifecycle import Event
 
 

@@ -20,11 +20,10 @@ from torch.optim import SGD
 from unifiednn_core.base.errors import NoBatchedForm
 from unifiednn_core.data.datasets import DataSource
 from unifiednn_core.engine import batched, optimizers
-from unifiednn_core.engine.cuda_graphs import CudaRecorder
 from unifiednn_core.engine.device import synchronize
 from unifiednn_core.engine.events import Ganged, Stepped
 from unifiednn_core.engine.fused import Fused, FusedPass, State, double_error, fuse
-from unifiednn_core.engine.graphs import RecordedLearner
+from unifiednn_core.engine.graphs import CudaRecorder, RecordedLearner
 from unifiednn_core.engine.job import Job
 from unifiednn_core.engine.learning import EagerLearner, Learned
 from unifiednn_core.engine.process_state import ProcessState

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from unifiednn_core.engine.device import RngState
-from unifiednn_core.formats.draws import draws
-from unifiednn_core.formats.own_draws import own_draws
+from unifiednn_core.formats.draws import draws, own_draws
 
 
 class Randomness:

@@ -11,9 +11,9 @@ import torch
 from unifiednn_core.base.clock import Clock
 from unifiednn_core.engine import device as devices
 from unifiednn_core.engine.company import Roster
-from unifiednn_core.engine.cuda_graphs import recorder_for
 from unifiednn_core.engine.events import EpochDone, ProcessChanged, Report
 from unifiednn_core.engine.gang import Gang
+from unifiednn_core.engine.graphs import recorder_for
 from unifiednn_core.engine.job import Job, Turn
 from unifiednn_core.engine.process_state import ProcessState
 

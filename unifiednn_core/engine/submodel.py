@@ -44,20 +44,26 @@ from torch import Tensor
 from unifiednn_core.base.errors import BadInput, Diverged
 from unifiednn_core.data.balance import data_order
 from unifiednn_core.data.datasets import targets_in_blocks
-from unifiednn_core.engine import checkpoint_check, not_learning, optimizers, placed, probes
+from unifiednn_core.engine import checkpoint_check, optimizers, placed, probes, progress
 from unifiednn_core.engine import kinds as device_kinds
 from unifiednn_core.engine.binding import training_step
 from unifiednn_core.engine.checkpoint import Checkpoint, fill, transient_buffers
 from unifiednn_core.engine.computing import Computing
-from unifiednn_core.engine.cuda_graphs import CudaRecorder
 from unifiednn_core.engine.device import RngState, launched, preserved, require_profile
 from unifiednn_core.engine.events import Stepped, StepsRecorded
-from unifiednn_core.engine.graphs import RecordedLearner
+from unifiednn_core.engine.graphs import CudaRecorder, RecordedLearner
 from unifiednn_core.engine.kinds import Kind
 from unifiednn_core.engine.learning import EagerLearner, Learned, Learner
-from unifiednn_core.engine.not_learning import ConstantAnswer, NotLearning
 from unifiednn_core.engine.probes import Probes
-from unifiednn_core.engine.progress import EpochFigures, Progress, score_of, stops_early, used_samples
+from unifiednn_core.engine.progress import (
+    ConstantAnswer,
+    EpochFigures,
+    NotLearning,
+    Progress,
+    score_of,
+    stops_early,
+    used_samples,
+)
 from unifiednn_core.engine.randomness import Randomness
 from unifiednn_core.engine.resident_data import HOST, Lease
 from unifiednn_core.formats.base import Definition
@@ -473,8 +479,8 @@ class SubModel:
         """Find out whether it learns at all, once there are figures enough."""
         first, previous = self._epochs[:1], self._epochs[1:][-1:]
         self._epochs = [*first, *previous, figures]
-        before, self._norms = self._norms, not_learning.norms(self._trained)
-        if not not_learning.may_be_judged(self._epochs, self._hyperparameters):
+        before, self._norms = self._norms, progress.norms(self._trained)
+        if not progress.may_be_judged(self._epochs, self._hyperparameters):
             return
         if self._answers is None:
             train, test = (
@@ -483,7 +489,7 @@ class SubModel:
             )
             self._answers = train, test
         same_weights, same_output = before == self._norms != (), self._same_output
-        self.doubt = not_learning.judged(
+        self.doubt = progress.judged(
             self._epochs, *self._answers, same_weights=same_weights, same_output=same_output, before=self.doubt
         )
 
@@ -554,7 +560,7 @@ class SubModel:
             correct = self._eager.scorer.answers(outputs, batch.targets, ignored)
             if not start and self._hyperparameters.criterion != NO_CRITERION:
                 raw = test.rows(self.training_step.first, samples)
-                self._same_output = not_learning.is_constant(outputs[self.training_step.output], raw)
+                self._same_output = progress.is_constant(outputs[self.training_step.output], raw)
             loss = self.training_step.loss(self.criterion, outputs, batch, training=False)
             labels = self._eager.scorer.labels(batch.targets, ignored)
             self._count(loss, correct, self._test, samples, labels=labels)

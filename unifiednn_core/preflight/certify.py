@@ -38,10 +38,9 @@ from unifiednn_core.data.datasets import TARGETS
 from unifiednn_core.engine import kinds
 from unifiednn_core.engine.device import exact_profile
 from unifiednn_core.engine.kinds import Kind
-from unifiednn_core.engine.meaning import step_of
 from unifiednn_core.engine.probes import FILENAME as PROBES
 from unifiednn_core.engine.probes import Probes, outputs_of, outputs_sha256
-from unifiednn_core.engine.separator import ANSWERS, SNIPPET, deliver
+from unifiednn_core.engine.separator import ANSWERS, SNIPPET, deliver, step_of
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.weights import shapes_of, state_sha256
 from unifiednn_core.preflight.inspection import attempt

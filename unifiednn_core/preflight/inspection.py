@@ -8,7 +8,7 @@ from typing import TypeVar
 from unifiednn_core.base.errors import BadInput, Finding, HostileFile
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.visible import visible
-from unifiednn_core.data import conversion, datasets, tokenizer_file, torch_data
+from unifiednn_core.data import arrays, conversion, datasets, tokenizer_file
 from unifiednn_core.data.containers import DATA_ALONE, container_of
 from unifiednn_core.data.preview import preview
 from unifiednn_core.engine.checkpoint_file import looks_like_one
@@ -87,7 +87,7 @@ def _describe(path: Path) -> Described:
 
 def _describe_tensors(path: Path, known: WeightsFormat, container: str) -> Described:
     loaded = known.load(path)
-    if torch_data.looks_like_data(loaded):
+    if arrays.looks_like_data(loaded):
         return _describe_data(path, container)
     held = known.held(path, None, path.name)
     state_dict = held.weights

@@ -15,8 +15,7 @@ from unifiednn_core.base.errors import SeparationCorrupt, SeparationFailed
 from unifiednn_core.base.trouble import log_error
 from unifiednn_core.engine.checkpoint import name_of_key
 from unifiednn_core.engine.events import Ended
-from unifiednn_core.engine.meaning import Facts
-from unifiednn_core.engine.separator import Separated, separate
+from unifiednn_core.engine.separator import Facts, Separated, separate
 from unifiednn_core.formats.base import Definition
 from unifiednn_core.spec.lifecycle import Event
 from unifiednn_core.store.telemetry import EpochPoint

@@ -36,7 +36,7 @@ from unifiednn_core.engine.events import (
     StepsRecorded,
 )
 from unifiednn_core.engine.job import reasons
-from unifiednn_core.engine.not_learning import NotLearning
+from unifiednn_core.engine.progress import NotLearning
 from unifiednn_core.engine.separator import Separated, probes_path
 from unifiednn_core.machine.gpu import NVML_DEVICE, NVML_PROCESS
 from unifiednn_core.machine.host import PROCESS_PSS

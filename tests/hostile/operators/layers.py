@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tests.hostile.operators.values import Call, c, f, i
 from unifiednn_core.engine.optimizers import build_criterion
-from unifiednn_core.formats.torch_layers import LAYERS, construct, parameters
+from unifiednn_core.formats.rebuild import LAYERS, construct, parameters
 from unifiednn_core.spec.choices import CRITERIA
 from unifiednn_core.spec.run import Hyperparameters
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unifiednn_core.base.errors import BadInput, HostileFile
-from unifiednn_core.data import opened
+from unifiednn_core.data import parts as reading
 from unifiednn_core.data.containers import container_of
 from unifiednn_core.data.datasets import in_blocks, read_dataset
 from unifiednn_core.engine.step import Scaling
@@ -203,7 +203,7 @@ def test_tokens_stay_integers_and_real_targets_become_float32(tmp_path: Path) ->
 
 
 def test_values_are_found_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened, "BLOCK_ELEMENTS", 8)
+    monkeypatch.setattr(reading, "BLOCK_ELEMENTS", 8)
     data = {"inputs": torch.ones(30, 4), "targets": torch.arange(30)}
     data["inputs"][17, 2] = data["inputs"][29, 3] = float("nan")
     for filename, save in SAVE.items():

@@ -21,7 +21,7 @@ from unifiednn_core.data import arrays
 from unifiednn_core.data.containers import open_data
 from unifiednn_core.data.conversion import convert, is_needed
 from unifiednn_core.data.datasets import read_dataset
-from unifiednn_core.data.opened import Opened
+from unifiednn_core.data.parts import Opened
 from unifiednn_core.data.values import AS_STORED, ImportOptions
 from unifiednn_core.formats import zips
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.files import file_sha256
 from unifiednn_core.base.paths import Home
-from unifiednn_core.data import opened
+from unifiednn_core.data import parts as reading
 from unifiednn_core.data.conversion import convert, is_needed, split
 from unifiednn_core.data.datasets import read_dataset
 from unifiednn_core.data.preview import preview
@@ -38,7 +38,7 @@ def halves(path: Path, folder: Path, **asked: Any) -> dict[str, dict[str, torch.
 def test_the_parts_hold_every_sample_once_in_order(
     elements: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(reading, "BLOCK_ELEMENTS", elements)
     parts = halves(saved(tmp_path), tmp_path / "out", test_share=0.25, seed=3)
     firsts = {name: (part["inputs"][:, 0] / 3).long() for name, part in parts.items()}
     for name, part in parts.items():

@@ -16,7 +16,7 @@ from tests.integration.kit import CPU
 from tests.integration.networks import ZOO, hyperparameters
 from tests.unit.engine.recorders import FakeRecorder
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine import cuda_graphs, graphs
+from unifiednn_core.engine import graphs
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import Ended, Report, StepsRecorded
@@ -428,10 +428,10 @@ class Graph:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda_graphs.CudaRecorder]:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[graphs.CudaRecorder]:
     Graph.default, Graph.pools = Generator(), []
     handles = iter(range(1, 100))
-    monkeypatch.setattr(cuda_graphs, "_FAILED", [])
+    monkeypatch.setattr(graphs, "_FAILED", [])
     monkeypatch.setattr(torch, "Generator", Generator)
     for name, value in {
         "CUDAGraph": Graph,
@@ -441,10 +441,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda_graphs.CudaRecorder]:
         "empty_cache": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    yield cuda_graphs.CudaRecorder(torch.device("cuda", 0))
+    yield graphs.CudaRecorder(torch.device("cuda", 0))
 
 
-def test_a_recording_draws_what_the_default_generator_would(cuda: cuda_graphs.CudaRecorder) -> None:
+def test_a_recording_draws_what_the_default_generator_would(cuda: graphs.CudaRecorder) -> None:
     drawing, other = cuda.record(lambda: None, draws=True), cuda.record(lambda: None, draws=False)
     Graph.default.set_state(torch.full((2,), 7.0))
     drawing.replay()
@@ -453,7 +453,7 @@ def test_a_recording_draws_what_the_default_generator_would(cuda: cuda_graphs.Cu
     assert Graph.default.get_state().tolist() == [9.0, 9.0]
 
 
-def test_a_recording_that_fails_leaves_the_generator_usable_and_is_the_last(cuda: cuda_graphs.CudaRecorder) -> None:
+def test_a_recording_that_fails_leaves_the_generator_usable_and_is_the_last(cuda: graphs.CudaRecorder) -> None:
     shared = Graph.default.held
 
     def fail() -> None:
@@ -465,10 +465,10 @@ def test_a_recording_that_fails_leaves_the_generator_usable_and_is_the_last(cuda
     assert Graph.default.held is shared
     assert Graph.default.get_state().tolist() == [0.0, 0.0]
     assert cuda.refuses == "an earlier recording in this process failed: not permitted"
-    assert cuda_graphs.CudaRecorder(torch.device("cuda", 0)).refuses == cuda.refuses
+    assert graphs.CudaRecorder(torch.device("cuda", 0)).refuses == cuda.refuses
 
 
-def test_recordings_share_a_pool_until_the_last_of_them_is_freed(cuda: cuda_graphs.CudaRecorder) -> None:
+def test_recordings_share_a_pool_until_the_last_of_them_is_freed(cuda: graphs.CudaRecorder) -> None:
     first, second = cuda.record(lambda: None, draws=False), cuda.record(lambda: None, draws=False)
     first.free()
     third = cuda.record(lambda: None, draws=False)
@@ -486,5 +486,5 @@ def test_torch_still_has_what_recordings_use() -> None:
 
 
 def test_only_cuda_records() -> None:
-    assert cuda_graphs.recorder_for(CPU) is None
-    assert isinstance(cuda_graphs.recorder_for(torch.device("cuda", 0)), cuda_graphs.CudaRecorder)
+    assert graphs.recorder_for(CPU) is None
+    assert isinstance(graphs.recorder_for(torch.device("cuda", 0)), graphs.CudaRecorder)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unifiednn_core.data.batch import Batch
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine.meaning import script, step_of
+from unifiednn_core.engine.separator import script, step_of
 from unifiednn_core.formats.base import Definition, Input
 from unifiednn_core.spec.run import SubModelSpec
 

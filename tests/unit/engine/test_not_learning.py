@@ -12,8 +12,7 @@ from unifiednn_core.data.datasets import Dataset
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.events import EpochDone, Report
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.not_learning import LEAST_STEPS, ConstantAnswer, NotLearning, judged
-from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.engine.progress import LEAST_STEPS, ConstantAnswer, EpochFigures, NotLearning, judged
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.base import Definition

@@ -19,7 +19,7 @@ from unifiednn_core.formats.contracts import table
 from unifiednn_core.formats.contracts.general import overload, parameters
 from unifiednn_core.formats.draws import draws, operator_draws
 from unifiednn_core.formats.exported import ExportedFormat
-from unifiednn_core.formats.torch_layers import LAYERS, construct
+from unifiednn_core.formats.rebuild import LAYERS, construct
 
 
 def moves(run: Callable[[], object]) -> bool:

@@ -19,9 +19,8 @@ from unifiednn_core.base.errors import ContractBroken
 from unifiednn_core.formats import guard, own_draws
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.contracts import table
-from unifiednn_core.formats.draws import draws
+from unifiednn_core.formats.draws import OwnDraws, draws
 from unifiednn_core.formats.exported import ExportedFormat
-from unifiednn_core.formats.own_draws import OwnDraws
 from unifiednn_core.formats.weights import state_sha256
 
 SEED = 11

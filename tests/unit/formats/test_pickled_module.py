@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from tests.hostile.operators.layers import LAYER, layer_seeds
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.module import PickledModule
+from unifiednn_core.formats.rebuild import LAYERS, construct
 from unifiednn_core.formats.registry import sniff
-from unifiednn_core.formats.torch_layers import LAYERS, construct
 from unifiednn_core.spec.run import ArchitectureSpec
 
 FORMAT = PickledModule()

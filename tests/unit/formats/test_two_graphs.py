@@ -15,8 +15,8 @@ from tests.hostile.corpus.archives import EDITS
 from tests.hostile.marks import payload
 from tests.unit.formats import kit
 from unifiednn_core.base.errors import BadInput, HostileFile
+from unifiednn_core.formats.draws import own_draws
 from unifiednn_core.formats.exported import ExportedFormat, write_both, write_checked
-from unifiednn_core.formats.own_draws import own_draws
 
 FORMAT = ExportedFormat()
 MODEL = "archive/models/evaluation.json"

@@ -22,8 +22,7 @@ from unifiednn_core.base.failpoints import Fault
 from unifiednn_core.base.paths import Home
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.events import Cost, Ended, EpochDone, Granted, Released, Report, Stepped
-from unifiednn_core.engine.not_learning import NotLearning
-from unifiednn_core.engine.progress import EpochFigures
+from unifiednn_core.engine.progress import EpochFigures, NotLearning
 from unifiednn_core.engine.separator import Separated
 from unifiednn_core.machine.host import MemorySample
 from unifiednn_core.runtime import exporter as exporters

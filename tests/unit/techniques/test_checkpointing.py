@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.unit.techniques.networks import attention, batch, convolutions, example, of_file
 from unifiednn_core.base.errors import NotApplicable
-from unifiednn_core.formats.own_draws import own_draws
+from unifiednn_core.formats.draws import own_draws
 from unifiednn_core.spec.techniques import Checkpointing, Compression
 from unifiednn_core.techniques.build import NONE, built
 from unifiednn_core.techniques.checkpointing import Segmenting, segmented

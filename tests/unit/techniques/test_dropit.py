@@ -14,7 +14,7 @@ from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.exported import ExportedFormat
 from unifiednn_core.spec.techniques import DropIT
 from unifiednn_core.techniques.build import NONE, Techniques, built
-from unifiednn_core.techniques.dropit import Dropping, _Indexed, largest
+from unifiednn_core.techniques.compression import Dropping, _Indexed, largest
 from unifiednn_core.techniques.saved import INPUTS
 from unifiednn_core.testing.techniques import check_technique, take_step
 

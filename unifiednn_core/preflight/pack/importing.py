@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.failures import needs_gpu, place_of
+from unifiednn_core.preflight.pack.exporting import needs_gpu, place_of
 from unifiednn_core.preflight.pack.request import Source
 
 _TRAINS = "the code trains while it is imported"

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from unifiednn_core.base.errors import BadInput
-from unifiednn_core.preflight.pack.failures import needs_gpu
+from unifiednn_core.preflight.pack.exporting import needs_gpu
 from unifiednn_core.preflight.pack.importing import described, module_of, told
 from unifiednn_core.preflight.pack.request import PICKLES, Source
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.formats.base import Definition
+from unifiednn_core.formats.draws import own_draws
 from unifiednn_core.formats.exported import ExportedFormat
-from unifiednn_core.formats.own_draws import own_draws
 from unifiednn_core.formats.signature import in_the_place_of
 from unifiednn_core.formats.weights import state_sha256
 from unifiednn_core.preflight.oracle import first_difference
