@@ -17,10 +17,9 @@ from tests.unit.formats import kit
 from tests.waiting import wait_until
 from unifiednn_core.base.errors import BadInput
 from unifiednn_core.data.datasets import Dataset
-from unifiednn_core.engine.binding import STORED, codes_of
+from unifiednn_core.engine.binding import STORED, codes_of, part_of, stored_outputs
 from unifiednn_core.engine.engine import Engine
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.partition import part_of, stored_outputs
 from unifiednn_core.engine.resident_data import ResidentData
 from unifiednn_core.engine.submodel import SubModel
 from unifiednn_core.formats.module import PickledModule

@@ -402,7 +402,7 @@ class PlainScript:
         from unifiednn_core.engine import optimizers  # imported only here to keep other scripts small
         from unifiednn_core.engine.checkpoint import Checkpoint
         from unifiednn_core.engine.start import initial_state
-        from unifiednn_core.formats.fitting import fitted
+        from unifiednn_core.formats.state_dict import fitted
         from unifiednn_core.formats.weights import tree_to_cpu
 
         said = self.job.start_weights or {}
@@ -504,7 +504,7 @@ def _weights(path: Path, module: nn.Module, said: Mapping[str, str | None]) -> M
         if found.keys() == module.state_dict().keys():
             return found
     from unifiednn_core.engine.start import initial_state
-    from unifiednn_core.formats.fitting import fitted
+    from unifiednn_core.formats.state_dict import fitted
 
     weights: Any = initial_state(path, "weights", said.get("entry"))
     return fitted(weights, module.state_dict(), said.get("names"))

@@ -16,9 +16,9 @@ from unifiednn_core.engine import checkpoint_file, kinds
 from unifiednn_core.engine.bounds import misfits, same
 from unifiednn_core.engine.checkpoint import Checkpoint, fill
 from unifiednn_core.engine.checkpoint_check import check, recipe_of
-from unifiednn_core.formats import fitting, registry, tensor_files
+from unifiednn_core.formats import registry, tensor_files
 from unifiednn_core.formats.base import Definition
-from unifiednn_core.formats.state_dict import WeightsFormat
+from unifiednn_core.formats.state_dict import WeightsFormat, confirmed, fitted, other_names
 from unifiednn_core.spec.choice import Choice, shown
 from unifiednn_core.spec.choices import LR_SCHEDULES, OPTIMIZERS
 from unifiednn_core.spec.hyperparameters import at_learning_rate
@@ -72,7 +72,7 @@ def checkpoint_facts(path: Path) -> dict[str, object]:
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], names: str | None = None) -> None:
     """Copy weights from elsewhere into a network; raises `BadCheckpoint`, and changes nothing, if they do not fit."""
-    weights = fitting.fitted(weights, module.state_dict(), names)
+    weights = fitted(weights, module.state_dict(), names)
     if found := misfits(weights, module.state_dict()):
         raise BadCheckpoint(f"The weights of the file do not fit the network: {'; '.join(found)}.")
     module.load_state_dict(weights)
@@ -125,12 +125,12 @@ def _fitted(
     """The weights under the names of the network, if they fit, and warnings. Raises `BadInput` if a person must say."""
     known = None if checkpoint_file.looks_like_one(path) else registry.sniff(path)
     doubts = known.held(path, start.entry, place).doubts(place) if isinstance(known, WeightsFormat) else ()
-    other_names = fitting.other_names(weights, expected, place)
-    if other_names is not None:
-        doubts += (fitting.confirmed(other_names) if start.names else other_names,)
+    others = other_names(weights, expected, place)
+    if others is not None:
+        doubts += (confirmed(others) if start.names else others,)
     if any(finding.severity == "error" for finding in doubts):
         raise BadInput(doubts)
-    return fitting.fitted(weights, expected, start.names), doubts
+    return fitted(weights, expected, start.names), doubts
 
 
 def _begun(definition: Definition, weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> Definition:

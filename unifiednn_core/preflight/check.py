@@ -17,7 +17,7 @@ from unifiednn_core.base.units import abbreviated
 from unifiednn_core.data.containers import found_container
 from unifiednn_core.data.datasets import Dataset, read_dataset
 from unifiednn_core.engine import kinds
-from unifiednn_core.engine.partition import part_of
+from unifiednn_core.engine.binding import part_of
 from unifiednn_core.engine.start import check_start
 from unifiednn_core.formats import registry
 from unifiednn_core.formats.base import Definition
@@ -28,7 +28,7 @@ from unifiednn_core.preflight.fixed_nodes import budget_findings
 from unifiednn_core.preflight.hyper_findings import hyper_findings, precision_findings
 from unifiednn_core.preflight.inspection import attempt, placed
 from unifiednn_core.preflight.kept_check import CHECK_VERSION, disk_findings, existing, files_of, kept, reading
-from unifiednn_core.preflight.measure import measure
+from unifiednn_core.preflight.measure import measure, part_times, timed
 from unifiednn_core.preflight.prediction import MemoryNeed
 from unifiednn_core.preflight.report import (
     CheckedSubModel,
@@ -42,7 +42,6 @@ from unifiednn_core.preflight.report import (
     untold,
 )
 from unifiednn_core.preflight.technique_check import check_placement, check_techniques, need_of_each, placement_doubts
-from unifiednn_core.preflight.timing import part_times, timed
 from unifiednn_core.preflight.trial import TORCH_ERRORS, OutOfTime, Trial, Tried, at_most_cpu
 from unifiednn_core.spec.run import RunSpec, SubModelSpec
 from unifiednn_core.spec.sweep import told_once

@@ -13,10 +13,10 @@ from unifiednn_core.base.errors import BadInput
 from unifiednn_core.base.paths import Home
 from unifiednn_core.data.datasets import DataSource, read_dataset
 from unifiednn_core.data.streamed import Streamed
+from unifiednn_core.engine.binding import part_of, stored_outputs
 from unifiednn_core.engine.checkpoint import Checkpoint
 from unifiednn_core.engine.checkpoint_file import CheckpointStore
 from unifiednn_core.engine.hybrid import HybridModel
-from unifiednn_core.engine.partition import part_of, stored_outputs
 from unifiednn_core.engine.placed import placed
 from unifiednn_core.engine.resident_data import Lease, ResidentData
 from unifiednn_core.engine.start import initial_state, load_weights

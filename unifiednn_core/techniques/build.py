@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from torch import Generator, Tensor, nn
 
 from unifiednn_core.spec import techniques as asked
-from unifiednn_core.techniques.checkpointing import Segmenting
+from unifiednn_core.techniques.checkpointing import Segmenting, keep_as_it_is
 from unifiednn_core.techniques.compression import Dropping, Packing
 from unifiednn_core.techniques.offload import Offloading
-from unifiednn_core.techniques.recompute import keep_as_it_is
 from unifiednn_core.techniques.saved import Codec, SavedTensors
 
 

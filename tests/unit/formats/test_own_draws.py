@@ -16,7 +16,8 @@ from tests.hostile.operators.seeds import seeds
 from tests.unit.formats import kit
 from tests.unit.formats.test_draws import made, variants
 from unifiednn_core.base.errors import ContractBroken
-from unifiednn_core.formats import guard, own_draws
+from unifiednn_core.formats import draws as drawing
+from unifiednn_core.formats import guard
 from unifiednn_core.formats.architectures import registry
 from unifiednn_core.formats.contracts import table
 from unifiednn_core.formats.draws import OwnDraws, draws
@@ -25,7 +26,7 @@ from unifiednn_core.formats.weights import state_sha256
 
 SEED = 11
 STATE = torch.Generator().manual_seed(SEED).get_state()
-FORMS = {f"torch.ops.{operator}": operator for operator in own_draws._FORMS}
+FORMS = {f"torch.ops.{operator}": operator for operator in drawing._FORMS}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda tensor: tensor,
     "transposed": lambda tensor: tensor.mT if tensor.dim() > 1 else tensor,
@@ -158,7 +159,7 @@ def history(network: nn.Module, name: str, generator: torch.Generator) -> list[A
 @pytest.mark.parametrize("name", ["everything", "cnn", "attention", "layers", "transformer"])
 def test_a_network_trains_to_the_same_bits(name: str, files: dict[str, Path]) -> None:
     plain, network = networks(name, files)
-    own, before = own_draws.own_draws(network), torch.get_rng_state()
+    own, before = drawing.own_draws(network), torch.get_rng_state()
     assert own is not None
     own.begin()
     seen = history(network, name, own.generator)
@@ -182,7 +183,7 @@ def test_contracts_hold_for_a_form(name: str, files: dict[str, Path], monkeypatc
     plain, network = networks(name, files)
     plain(batch(name, 3, 0))
     expected, heard[:] = list(heard), []
-    own = own_draws.own_draws(network)
+    own = drawing.own_draws(network)
     assert own is not None
     own.begin()
     network(batch(name, 3, 0))
@@ -206,7 +207,7 @@ def test_all_draws_have_a_form_or_none(name: str, files: dict[str, Path]) -> Non
     network = networks(name, files)[0] if name in files else SHARING[name]()
     fields = [dict(layer.__dict__) for layer in network.modules()]
     assert draws(network)
-    assert own_draws.own_draws(network) is None
+    assert drawing.own_draws(network) is None
     assert [dict(layer.__dict__) for layer in network.modules()] == fields
 
 
@@ -216,20 +217,20 @@ def test_grouped_heads_stay_with_the_default_generator(tmp_path: Path) -> None:
             return functional.scaled_dot_product_attention(x, x[:, :1], x[:, :1], dropout_p=0.1, enable_gqa=True)
 
     file = kit.export(tmp_path / "g.pt2", nn.Sequential(nn.Linear(4, 4), Grouped()), torch.ones(3, 2, 5, 4))
-    assert own_draws.own_draws(ExportedFormat().read(file, None).build()) is None
+    assert drawing.own_draws(ExportedFormat().read(file, None).build()) is None
 
 
 def test_a_dropout_with_a_hook_is_not_known_to_draw_from_its_own_generator_alone() -> None:
     """The hook of a plug-in may draw from the default generator, of which a neighbour in another lane has the state."""
     layer = nn.Dropout(0.5)
     layer.register_forward_hook(lambda module, given, output: output + torch.rand(()))
-    assert own_draws.own_draws(nn.Sequential(nn.Linear(2, 2), layer)) is None
+    assert drawing.own_draws(nn.Sequential(nn.Linear(2, 2), layer)) is None
 
 
 def test_the_own_forward_of_a_layer_survives_a_turn() -> None:
     layer = nn.Dropout(0.5)
     layer.__dict__["forward"] = own = lambda inputs: inputs * 2
-    draws = own_draws.own_draws(nn.Sequential(layer))
+    draws = drawing.own_draws(nn.Sequential(layer))
     if draws is not None:
         draws.begin()
         draws.end()

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 
 from unifiednn_core.formats.guard import GraphGuard
-from unifiednn_core.techniques.checkpointing import Segmenting, pieces_of
-from unifiednn_core.techniques.recompute import keep_as_it_is
+from unifiednn_core.techniques.checkpointing import Segmenting, keep_as_it_is, pieces_of
 
 ATEN = torch.ops.aten
 ONE = [

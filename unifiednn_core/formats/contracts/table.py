@@ -11,7 +11,6 @@ from unifiednn_core.formats.contracts import (
     normalisation,
     products,
     reductions,
-    resampling,
     sequences,
     shapes,
     sizes,
@@ -31,7 +30,6 @@ FAMILIES = (
     normalisation,
     sequences,
     indexing,
-    resampling,
     losses,
     spectra,
 )

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.techniques.placement.graphs import KIB, chain
 from unifiednn_core.techniques.placement.graph import Link
-from unifiednn_core.techniques.placement.stages import consecutive
+from unifiednn_core.techniques.placement.place import consecutive
 
 FREE = Link(latency_s=0.0, bytes_per_s=1e18)
 
