@@ -23,8 +23,8 @@ class OfInput:
 
     @property
     def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
-        return False
+        """Whether the targets are others afterwards: masks, if it is told to change them."""
+        return bool(getattr(self, "masks", False))
 
 
 def chosen(batch: Batch, transform: Transform) -> tuple[str, Tensor]:

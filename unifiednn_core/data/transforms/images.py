@@ -59,11 +59,6 @@ class Resize(OfInput):
     antialias: bool = True
     masks: bool = False
 
-    @property
-    def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
-        return self.masks
-
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         smooth = self.interpolation in _SMOOTH
@@ -101,11 +96,6 @@ class RandomCrop(OfInput):
     mask_fill: int = 0
     """Value of the border of masks."""
 
-    @property
-    def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
-        return self.masks
-
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
         name, tensor = images(batch, self)
@@ -135,11 +125,6 @@ class RandomHorizontalFlip(OfInput):
     draws: ClassVar[bool] = True
     p: float = 0.5
     masks: bool = False
-
-    @property
-    def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
-        return self.masks
 
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
         """Transform a batch; `Transform` says the rest."""
