@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import each, require, rule
-from unifiednn_core.formats.contracts.memory import overlap_in_part
+from unifiednn_core.formats.contracts.general import overlap_in_part
 from unifiednn_core.formats.contracts.predicates import check_vector, finite, one_type, positive, tensor
 
 _SHORT = (torch.float16, torch.bfloat16)

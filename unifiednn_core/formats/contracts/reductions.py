@@ -3,7 +3,7 @@
 from typing import Any
 
 from unifiednn_core.formats.contracts.contract import Contract, each, require, rule
-from unifiednn_core.formats.contracts.memory import overlaps_itself
+from unifiednn_core.formats.contracts.general import overlaps_itself
 from unifiednn_core.formats.contracts.predicates import (
     between,
     check_dim,

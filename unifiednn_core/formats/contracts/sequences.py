@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unifiednn_core.formats.contracts.contract import Contract, Rule, each, require, rule
-from unifiednn_core.formats.contracts.memory import overlaps_itself
+from unifiednn_core.formats.contracts.general import overlaps_itself
 from unifiednn_core.formats.contracts.predicates import (
     between,
     broadcast_shape,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unifiednn_core.formats.contracts.memory import overlap_in_part, overlaps_itself, span
+from unifiednn_core.formats.contracts.general import overlap_in_part, overlaps_itself, span
 
 STORAGE = torch.zeros(4096)
 _DIMS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 13)), max_size=3)
