@@ -1,20 +1,44 @@
-"""Machine and version of a measurement, shared by bench and drill."""
+"""Machine and version of a measurement, and how a tool waits; shared by bench and drill."""
 
 import os
 import platform
+import socket
 import sqlite3
 import subprocess
+import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 from unifiednn_core.base.errors import UnifiedNNError
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_PATIENCE_S = 10.0
+_PATIENCE_S, _LONGEST_S = 10.0, 300.0
 
 
 class ToolFailed(UnifiedNNError, RuntimeError):
     """A bench could not run; this says nothing about the product."""
+
+
+def until(done: Callable[[], bool], what: str, poll_s: float = 0.05) -> None:
+    """Wait for something. Raises `ToolFailed` if it does not come."""
+    deadline_s = time.monotonic() + _LONGEST_S
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise ToolFailed(f"{what} did not come within {_LONGEST_S:g} s.")
+        time.sleep(poll_s)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def machine() -> dict[str, object]:

@@ -74,16 +74,9 @@ _RESNET = ("akamaster/pytorch_resnet_cifar10", "d5489e8995e81e91ce6b1d69dcc98ad5
 _UNET = ("milesial/Pytorch-UNet", "21d7850f2af30a9695bbeea75f3136aa538cfc4a")
 _MINGPT = ("karpathy/minGPT", "37baab71b9abea1b76ab957409a1cc2fbfba8a26")
 _IMAGE, _SIZES = {"x": "3,32,32"}, {"num_channels": [8, 8], "kernel_size": 3, "dropout": 0.1}
+_CIFAR_PLACES = ("resnet.py:ResNet18", "mobilenetv2.py:MobileNetV2", "densenet.py:densenet_cifar", "senet.py:SENet18")
 NETWORKS = (
-    *(
-        Network(*_CIFAR, f"models/{place}", _IMAGE, (10,))
-        for place in (
-            "resnet.py:ResNet18",
-            "mobilenetv2.py:MobileNetV2",
-            "densenet.py:densenet_cifar",
-            "senet.py:SENet18",
-        )
-    ),
+    *(Network(*_CIFAR, f"models/{place}", _IMAGE, (10,)) for place in _CIFAR_PLACES),
     Network(*_RESNET, "resnet.py:resnet20", _IMAGE, (10,)),
     Network(*_UNET, "unet/unet_model.py:UNet", _IMAGE, (2, 32, 32), {"n_channels": 3, "n_classes": 2}),
     Network(
@@ -226,14 +219,9 @@ def _built(network: Network, clones: Path, folder: Path) -> nn.Module:
 def document(rows: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> dict[str, Any]:
     """The result, with its table."""
     equal = [row for row in rows if row.get("plain_sha256") is not None and row["plain_sha256"] == row["state_sha256"]]
+    said = ["yes" if row in equal else f"**no** {row.get('trouble', '')}" for row in rows]
     cells = [
-        (
-            row["source"],
-            row["network"],
-            row["refused"] or "yes",
-            "yes" if row in equal else f"**no** {row.get('trouble', '')}",
-        )
-        for row in rows
+        (row["source"], row["network"], row["refused"] or "yes", same) for row, same in zip(rows, said, strict=True)
     ]
     heads = ("source", "network", "packs", "bit-equal to the author's Python")
     return {

@@ -11,8 +11,14 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.parametrize("options", [()], ids=["one host"])
-@pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    [
+        pytest.param(6, (), id="one host"),
+        pytest.param(30, (), id="one host, long", marks=pytest.mark.long),
+        pytest.param(30, ("--ray",), id="two Ray nodes, long", marks=pytest.mark.long),
+    ],
+)
 def test_nothing_is_lost_when_processes_are_killed(tmp_path: Path, kills: int, options: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.chaos", f"--kills={kills}", "--seed=1", f"--write={tmp_path}", *options]
     environment = os.environ | {"UNIFIEDNN_HOME": str(tmp_path / "own")}

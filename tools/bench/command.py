@@ -23,7 +23,7 @@ from unifiednn_core.base.files import write_text
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 RESULTS = Path("bench-results")
-PROGRAMS = {"engine-overhead": "overhead", "first-light": "first_light", "start": "start", "techniques": "techniques"}
+PROGRAMS = ("engine-overhead", "first-light", "ray", "start", "techniques")
 """Benches that are one program each, which may load torch; all others are workloads."""
 NAMES = (*scenarios.NAMES, *PROGRAMS)
 PATIENCE_S = 3600
@@ -98,7 +98,7 @@ def _workload(
 
 def _program(name: str, repeats: int, asked: result.Document) -> result.Document:
     """Measure one of `PROGRAMS` in a process of its own. Raises `ToolFailed`."""
-    command = [sys.executable, "-m", f"tools.bench.{PROGRAMS[name]}", str(repeats)]
+    command = [sys.executable, "-m", f"tools.bench.{name.replace('-', '_')}", str(repeats)]
     search_path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONPATH": search_path}
     try:

@@ -7,19 +7,18 @@ as it does when a person reads it.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.machine import ToolFailed
+from tools.machine import answers, free_port, until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.lifecycle import ENDED
@@ -71,29 +70,18 @@ def measure(repeats: int) -> list[FirstLight]:
 @contextmanager
 def _served(home: Path) -> Iterator[str]:
     """Serve a home until the end of the block; yields its address. Raises `ToolFailed` if it does not answer."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment["UNIFIEDNN_HOME"] = str(home)
     with (home / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=_ROOT)
     try:
-        _await_answer(port, process)
+        until(lambda: answers(port), "the dashboard")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(_PATIENCE_S)
-
-
-def _await_answer(port: int, process: "subprocess.Popen[bytes]") -> None:
-    until_s = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < until_s and process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise ToolFailed("The dashboard did not start.")
 
 
 def _clicked(browser: Any, address: str, home: Home) -> FirstLight:
@@ -111,10 +99,7 @@ def _clicked(browser: Any, address: str, home: Home) -> FirstLight:
     model_s = time.monotonic() - clicked_s
     service = Service.open(home)
     try:
-        while not all(run.state in ENDED for run in service.runs.runs()):
-            if time.monotonic() - clicked_s > _PATIENCE_S:
-                raise ToolFailed(f"The demo has not ended after {_PATIENCE_S:g} s.")
-            time.sleep(0.1)
+        until(lambda: all(run.state in ENDED for run in service.runs.runs()), "the end of the demo", 0.1)
         cpu_s = sum(run.cpu_s or 0.0 for run in service.runs.runs())
     finally:
         service.close()

@@ -1,13 +1,9 @@
 """Starts the workers of a bench cold or warm, as asked, and nothing beside a template that does not count it."""
 
-import time
-
-from tools.machine import ToolFailed
+from tools.machine import until
 from unifiednn_core.preflight.client import template
 from unifiednn_core.runtime.launchers import LocalLauncher
 from unifiednn_core.store.schema import HYBRID
-
-_PATIENCE_S, _POLL_S = 120.0, 0.02
 
 
 class BenchLauncher(LocalLauncher):
@@ -20,11 +16,7 @@ class BenchLauncher(LocalLauncher):
         """Start a worker; returns its process id. Raises `ToolFailed` if the template does not come up."""
         if self.warm and mode == HYBRID:
             template.start()
-            until_s = time.monotonic() + _PATIENCE_S
-            while not template.ready():
-                if time.monotonic() > until_s:
-                    raise ToolFailed(f"The template did not load within {_PATIENCE_S:g} s.")
-                time.sleep(_POLL_S)
+            until(template.ready, "the template")
         else:
             template.stop()
         return super().start(run_id, threads, mode)

@@ -7,7 +7,6 @@ template for its files anyhow. Seconds that pass include what the supervisor wai
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import psutil
 
 from tools.bench.report import memory
-from tools.machine import ToolFailed
+from tools.machine import ToolFailed, until
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine.host import rollup
 from unifiednn_core.preflight import client
@@ -27,7 +26,7 @@ from unifiednn_core.spec.lifecycle import ENDED
 from unifiednn_core.spec.run import RunSpec
 
 MOST_RATIO = 0.5
-_POLL_S, _PATIENCE_S = 0.005, 120.0
+_POLL_S = 0.005
 _WAYS = {"cold": False, "warm": True}
 
 
@@ -57,7 +56,7 @@ def measure(repeats: int) -> tuple[list[Start], int]:
             part = part.model_copy(update={"hyperparameters": hyperparameters})
             spec = demo.model_copy(update={"device": "cpu", "threads": 1, "submodels": (part,)})
             client.start()
-            _until(client.template.ready, "the template")
+            until(client.template.ready, "the template")
             idle = rollup(client.template.pid or 0)
             service.start_supervisor()
             found = [_started(service, spec, way) for _ in range(repeats) for way in _WAYS]
@@ -69,12 +68,12 @@ def measure(repeats: int) -> tuple[list[Start], int]:
 
 def _started(service: Service, spec: RunSpec, way: str) -> Start:
     LocalLauncher.warm = _WAYS[way]
-    _until(client.template.ready, "the template")
+    until(client.template.ready, "the template")
     run_id, runs = service.runs.submit(spec), service.store.runs
-    _until(lambda: runs.get(run_id)[0].started_at_s is not None, "the first step")
+    until(lambda: runs.get(run_id)[0].started_at_s is not None, "the first step", _POLL_S)
     run, _ = runs.get(run_id)
     times = psutil.Process(service.store.hybrids.get(run_id)[0].worker_pid).cpu_times()
-    _until(lambda: runs.get(run_id)[0].state in ENDED, "the end of the run")
+    until(lambda: runs.get(run_id)[0].state in ENDED, "the end of the run")
     run, [part] = runs.get(run_id)
     hybrid, _ = service.store.hybrids.get(run_id)
     if part.state_sha256 is None or run.started_at_s is None or run.launched_at_s is None:
@@ -87,14 +86,6 @@ def _started(service: Service, spec: RunSpec, way: str) -> Start:
         peak_memory_bytes=hybrid.peak_memory_bytes or 0,
         state_sha256=part.state_sha256,
     )
-
-
-def _until(done: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not done():
-        if time.monotonic() > deadline_s:
-            raise ToolFailed(f"{what} did not come within {_PATIENCE_S:g} s.")
-        time.sleep(_POLL_S)
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[float], str]]] = {

@@ -1,7 +1,6 @@
 """The processes of a drill: the server, on request a Ray cluster of two nodes, and whom one can kill."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
+from tools.machine import answers, free_port
 from unifiednn_core.base.failpoints import VARIABLE
 from unifiednn_core.base.paths import DEVICES_SETTING, Home
 
@@ -59,7 +59,7 @@ class Processes:
 
     def __init__(self, folder: Path, *, ray: bool):
         self.home, self.folder = Home(folder / "home"), folder
-        self._port, port = _free_port(), _free_port()
+        self._port, port = free_port(), free_port()
         self._options, self._devices = (["--ray", f"{HEAD}:{port}"], "none") if ray else ([], "cpu:0,cpu:1")
         head = ["--head", f"--port={port}", f"--temp-dir={folder / 'ray'}", "--num-cpus=0", "--include-dashboard=false"]
         node = [f"--address={HEAD}:{port}", "--num-cpus=1", "--num-gpus=0"]
@@ -92,8 +92,7 @@ class Processes:
 
     def answers(self) -> bool:
         """Whether the server listens."""
-        with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", self._port)) == 0
+        return answers(self._port)
 
     def ended(self) -> int | None:
         """Exit code of the server; None while it lives."""
@@ -168,8 +167,3 @@ def _ask(call: Callable[[], Answer]) -> Answer | None:
     with suppress(psutil.Error):
         return call()
     return None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
