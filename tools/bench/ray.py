@@ -76,9 +76,9 @@ class _Cluster:
         return len(self._service.store.devices.all()) == len(NODES)
 
     def _sample(self) -> None:
-        for one in (*self._processes.targets(), *self._processes.relays()):
+        for one in self._processes.targets():
             with suppress(psutil.Error):
-                self._found[one.kind or one.own_kind].append(one.process.memory_full_info().uss / MIB)
+                self._found[one.kind].append(one.process.memory_full_info().uss / MIB)
 
     def _submit(self, device: str, **changes: Any) -> str:
         part = self._part.model_copy(update=changes)

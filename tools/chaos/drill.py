@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +23,9 @@ FAULTS = [point for point in POINTS if point.partition(".")[0] in HITS and "ackn
 """Where a process kills itself; from `HITS` passings on, so that each worker makes progress before."""
 FAULTY_SHARE, IMPATIENT_SHARE, RESUMED_SHARE = 0.4, 0.2, 0.5
 """Of servers that get a fault, of kills that do not wait until a worker trains, of rounds with a resume."""
-FEW_RUNS = 3
-LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 1.0, 60.0, 0.2
-END_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 30.0, 300.0
-RELAY_PATIENCE_S = 60.0
-_STEPS = """
-SELECT 1 FROM step_metrics JOIN attempts USING (run_id, submodel, attempt) WHERE hybrid_id = ? AND at_s > ? LIMIT 1
-"""
+FEW_RUNS, LONGEST_PAUSE_S, RECOVERY_PATIENCE_S, POLL_S = 3, 1.0, 60.0, 0.2
+END_PATIENCE_S, RELAY_PATIENCE_S, SECONDS_PER_KILL, LEAST_S = 300.0, 60.0, 30.0, 300.0
+_STEPS = "SELECT 1 FROM step_metrics JOIN attempts USING (run_id, submodel, attempt) WHERE hybrid_id = ? AND at_s > ?"
 _NEXT = "SELECT min(at_s) FROM attempts WHERE hybrid_id = ? AND at_s > ?"
 
 
@@ -64,7 +60,7 @@ class _Drill:
 
     def __init__(self, processes: Processes, people: People, chance: random.Random):
         self._processes, self._people, self._chance, self.outcome = processes, people, chance, Outcome()
-        self._database, self._faulty_share, self._is_patient = people.database, 0.0, True
+        self._database, self._faulty_share = people.database, 0.0
         self._killed: list[tuple[str, float]] = []
         """Hybrids that lost their worker, and when."""
 
@@ -73,7 +69,7 @@ class _Drill:
         self._processes.keep_nodes()
         self._serve()
         self._people.submit_references()
-        self._await_end()
+        self._await(lambda: not self._people.open_runs(), END_PATIENCE_S)
         parts = audit.read(self._database).parts.values()
         self._faulty_share, begun_s = FAULTY_SHARE, time.monotonic()
         until_s = begun_s + LEAST_S + SECONDS_PER_KILL * kills
@@ -87,23 +83,18 @@ class _Drill:
             for target in self._processes.targets():
                 kill(target)
             self._serve()
-        self._await_end()
-        self._await_relays()
+        self._await(lambda: not self._people.open_runs(), END_PATIENCE_S)
+        self._await(lambda: not self._of_kind("actor"), RELAY_PATIENCE_S)
+        self.outcome.findings += [f"actor {one.process.pid} outlives its run" for one in self._of_kind("actor")]
         self._audit({(part.network, part.epochs): part.state_sha256 or "" for part in parts})
 
-    def _await_end(self) -> None:
-        until_s = time.monotonic() + END_PATIENCE_S
-        while self._people.open_runs() and time.monotonic() < until_s:
+    def _await(self, done: Callable[[], bool], patience_s: float) -> None:
+        """Keep everything running, and resume what rests, until something is done or time is up."""
+        until_s = time.monotonic() + patience_s
+        while not done() and time.monotonic() < until_s:
             self._keep()
             self._people.resume()
             time.sleep(POLL_S)
-
-    def _await_relays(self) -> None:
-        """Give actors a while to end after their runs."""
-        until_s = time.monotonic() + RELAY_PATIENCE_S
-        while (left := self._processes.relays()) and time.monotonic() < until_s:
-            time.sleep(POLL_S)
-        self.outcome.findings += [f"actor {one.process.pid} outlives its run" for one in left]
 
     def _round(self) -> None:
         """Let people work, and kill somebody."""
@@ -138,9 +129,10 @@ class _Drill:
         self._processes.serve(fault)
 
     def _strike(self) -> None:
-        """Kill somebody, and usually wait until a worker trains."""
-        targets = self._processes.targets()
-        if not targets or (self._is_patient and not self._trains(targets)):
+        """Kill somebody, usually once a worker trains."""
+        if self._chance.random() >= IMPATIENT_SHARE:
+            self._await(self._trains, RECOVERY_PATIENCE_S)
+        if not (targets := self._processes.targets()):
             return
         [target] = self._chance.choices(targets, [KINDS[one.kind] for one in targets])
         at_s = time.time()
@@ -150,23 +142,15 @@ class _Drill:
             typer.echo(f"kill {self.outcome.kills.total()}: {target.kind}", err=True)
             if target.kind == "server":
                 self._serve()
-            self._is_patient = self._chance.random() >= IMPATIENT_SHARE
-            self._await_training()
 
-    def _trains(self, targets: Sequence[Seen]) -> bool:
+    def _trains(self) -> bool:
         """Whether the server answers, and knows steps of a worker since its hybrid lost the last one."""
-        lost_at_s, workers = dict(self._killed), [one for one in targets if one.kind == "worker"]
-        known = (
-            audit.rows(self._database, _STEPS, id_, lost_at_s.get(id_, 0.0)) for one in workers for id_ in one.hybrids
-        )
+        lost_at_s, ids = dict(self._killed), [id_ for worker in self._of_kind("worker") for id_ in worker.hybrids]
+        known = (audit.rows(self._database, _STEPS, id_, lost_at_s.get(id_, 0.0)) for id_ in ids)
         return any(known) and self._processes.answers()
 
-    def _await_training(self) -> None:
-        until_s = time.monotonic() + RECOVERY_PATIENCE_S * self._is_patient
-        while time.monotonic() < until_s and not self._trains(self._processes.targets()):
-            self._keep()
-            self._people.resume()
-            time.sleep(POLL_S)
+    def _of_kind(self, kind: str) -> list[Seen]:
+        return [one for one in self._processes.targets() if one.kind == kind]
 
     def _audit(self, references: dict[tuple[str, int], str]) -> None:
         outcome, people, history = self.outcome, self._people, audit.read(self._database)

@@ -18,11 +18,10 @@ from unifiednn_core.base.failpoints import VARIABLE
 from unifiednn_core.base.paths import DEVICES_SETTING, Home
 
 WORKER, DRIVER = "unifiednn_core.runtime.worker", "unifiednn_core.runtime.driver"
-RELAY, RELAYED = "ray::Relay", "--relayed"
+RELAY, RELAYED = "ray::Relay", " --relayed"
 HEAD, NODES = "127.0.0.4", ("127.0.0.2", "127.0.0.3")
 """Addresses of the cluster. Ray replaces 127.0.0.1 by an address of the machine that others can reach."""
 SERVER, END_S, POLL_S = "server", 15.0, 0.1
-_BIN = Path(sys.executable).parent
 Answer = TypeVar("Answer")
 
 
@@ -45,17 +44,9 @@ class Seen(NamedTuple):
         known = {RELAY: "actor", WORKER: "worker", DRIVER: "driver"}
         return next((kind for word, kind in known.items() if word in self.line), "")
 
-    @property
-    def hybrid_id(self) -> str:
-        """Of a worker: its last argument that is not an option."""
-        return self.line.removesuffix(f" {RELAYED}").split()[-1]
-
 
 class Processes:
-    """Starts what a drill needs, finds whom it can kill, and ends everything.
-
-    All have the folder of the drill in their command line or environment, or are children of the server.
-    """
+    """Starts what a drill needs, finds whom it can kill, and ends everything."""
 
     def __init__(self, folder: Path, *, ray: bool):
         self.home, self.folder = Home(folder / "home"), folder
@@ -103,17 +94,13 @@ class Processes:
         own, found = self._own(), []
         above = {one: [one.process, *(_ask(one.process.parents) or [])] for one in own if one.own_kind == "worker"}
         for one in own:
-            hybrids = tuple(each.hybrid_id for each, parents in above.items() if one.process in parents)
+            hybrids = tuple(of.line.removesuffix(RELAYED).split()[-1] for of, up in above.items() if one.process in up)
             if one.process.pid == self._started[SERVER].pid:
                 self._children.update([one.process, *(_ask(partial(one.process.children, recursive=True)) or [])])
                 found.append(one._replace(kind=SERVER))
-            elif one.own_kind and (hybrids or one.own_kind != "actor"):
+            elif one.own_kind:
                 found.append(one._replace(kind=one.own_kind, hybrids=hybrids))
         return found
-
-    def relays(self) -> list[Seen]:
-        """The actors that live, with a worker or without."""
-        return [one for one in self._own() if one.own_kind == "actor"]
 
     def close(self) -> list[str]:
         """End server and cluster; returns who is left a while later, which is then killed."""
@@ -131,14 +118,14 @@ class Processes:
         return found
 
     def _own(self) -> list[Seen]:
-        """Processes that have the folder in their command line or environment."""
+        """All but children of the server: they have the folder in their command line or environment."""
         mark, seen = str(self.folder), filter(None, map(_seen, psutil.process_iter()))
         return [one for one in seen if mark in f"{one.line} {_ask(one.process.environ)}"]
 
     def _start(self, name: str, command: list[str], settings: dict[str, str], core: int | None = None) -> None:
         """Start a program of this environment, in a session of its own."""
         environment = {**os.environ, "TMPDIR": str(self.folder), **self._cluster, **settings}
-        command = [str(_BIN / command[0]), *command[1:]]
+        command = [str(Path(sys.executable).parent / command[0]), *command[1:]]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
