@@ -301,7 +301,7 @@ def test_json_is_ascii_and_says_the_name_as_it_is(capsys: pytest.CaptureFixture[
 def test_a_log_has_visible_characters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
 
-    def work(*given: object) -> int:
+    def work(*given: object, remote: object = None) -> int:
         for name in NAMES:
             traceback.print_exception(RuntimeError(name))
             sys.stdout.write(name)

@@ -31,7 +31,9 @@ class RayNodes:
     def __init__(self, folder: Path, port: int):
         self.folder, self.address = folder, f"127.0.0.2:{port}"
         self._port, self._numbers = port, itertools.count()
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+        self.environment = {**os.environ, **token}
+        """Of nodes and servers."""
         (folder / "token").write_text(secrets.token_hex(32))
         self.nodes: dict[str, psutil.Process] = {}
         """Their raylets, by name."""
@@ -52,7 +54,7 @@ class RayNodes:
         options = [f"--node-ip-address=127.0.0.{2 + at}", f"--node-name={name}", "--num-gpus=0"]
         cores = sorted(os.sched_getaffinity(0))
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *where, *options]
-        environment = {**os.environ, "UNIFIEDNN_HOME": str(self.folder / name)}
+        environment = {**self.environment, "UNIFIEDNN_HOME": str(self.folder / name)}
         with (self.folder / f"{name}.log").open("wb") as log:
             subprocess.run(
                 ["taskset", "--cpu-list", str(cores[at % len(cores)]), *ray, "--object-store-memory=100000000"],
@@ -124,7 +126,7 @@ class Cluster:
         """`devices` are those that the server's machine offers itself."""
         self.home, self.nodes = home, nodes
         self.service = Service.open(home)
-        self._environment = {**os.environ, "UNIFIEDNN_DEVICES": devices}
+        self._environment = {**nodes.environment, "UNIFIEDNN_DEVICES": devices}
         self.server: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

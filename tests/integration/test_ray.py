@@ -14,6 +14,7 @@ from unifiednn_core.base.paths import Home
 from unifiednn_core.spec.lifecycle import State
 from unifiednn_core.spec.run import load_run
 
+pytestmark = [pytest.mark.slow, pytest.mark.new_interpreters]
 EPOCHS = {"lenet": 6, "resnet": 2, "transformer": 2}
 ATTEMPTS = "SELECT DISTINCT device FROM attempts WHERE run_id = ? ORDER BY attempt"
 
@@ -30,9 +31,11 @@ def cluster(home: Home, nodes: RayNodes) -> Iterator[Cluster]:
         if name not in nodes.nodes:
             nodes.add(name)
     cluster = Cluster(home, nodes)
-    cluster.start()
-    yield cluster
-    cluster.close()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +127,8 @@ def test_a_cluster_without_its_head_is_named_and_local_work_goes_on(
 ) -> None:
     with ray_nodes("n9") as nodes:
         cluster = Cluster(home, nodes, devices="cpu")
-        cluster.start()
         try:
+            cluster.start()
             elsewhere = cluster.submit(spec, device="n9")
             assert cluster.held_by(elsewhere) == "n9"
             local = cluster.submit(spec, device="cpu")
@@ -146,7 +149,7 @@ def test_a_node_with_other_versions_is_named_and_not_used(
     package = tmp_path / "safetensors-0.0.1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: safetensors\nVersion: 0.0.1\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setitem(cluster.nodes.environment, "PYTHONPATH", str(tmp_path))
     cluster.nodes.add("old")
     try:
         row = cluster.until(

@@ -11,7 +11,7 @@ import pytest
 from unifiednn_core.base.paths import Home
 from unifiednn_core.machine import allocator
 from unifiednn_core.runtime import launchers
-from unifiednn_core.runtime.launchers import WorkMark, _opened, last_mark
+from unifiednn_core.runtime.launchers import WorkMark, last_mark, opened_log
 
 
 def test_a_mark_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_a_worker_put_in_place_of_its_files_is_neither_read_nor_written(tmp
             (folder / name).symlink_to(tmp_path / "others") if trap == "link" else os.mkfifo(folder / name)
         assert last_mark(folder / "at_work") is None
         for text in (b"one", b"two"):
-            with _opened(folder, "worker.log") as log:
+            with opened_log(folder, "worker.log") as log:
                 log.write(text)
         assert (folder / "worker.log").read_bytes() == b"onetwo"
     assert (tmp_path / "others").read_text() == "a key"

@@ -70,8 +70,9 @@ def test_links_of_a_worker_lead_nowhere(relay: Relay, folder: Path, tmp_path: Pa
         relay.describe(RUN, "checkpoints/secret")
     with pytest.raises(OSError, match="checkpoints"):
         relay.empty(RUN, "a")
+    relay.write(SHA256, 0, CONTENT, (RUN, "checkpoints/a/step-1.safetensors"))
     with pytest.raises(OSError, match="checkpoints"):
-        relay.write(SHA256, 0, CONTENT, (RUN, "checkpoints/a/step-1.safetensors"))
+        relay.write(SHA256, len(CONTENT), b"", (RUN, "checkpoints/a/step-1.safetensors"))
     assert relay.poll([], None).log == b""
     assert [path.name for path in outside.iterdir()] == ["secret"]
 
