@@ -96,8 +96,9 @@ def measure(repeats: int) -> dict[str, Any]:
         alone, on_ray = Processes(folder / "alone", ray=False), Processes(folder / "ray", ray=True)
         stack.callback(alone.close)
         stack.callback(on_ray.close)
+        on_ray.keep_nodes()
+        time.sleep(2 * IDLE_S)
         for processes in (alone, on_ray) * repeats:
-            processes.keep_nodes()
             begun_s = time.monotonic()
             processes.serve()
             until(processes.answers, "the server")
