@@ -111,7 +111,7 @@ def measure(repeats: int) -> dict[str, Any]:
         cluster = _Cluster(on_ray, stack.enter_context(closing(Service.open(on_ray.home))), found)
         for _ in range(repeats):
             cluster.repeat()
-        return {**found, "times": cluster.send(), "weights": cluster.ask(_WEIGHTS)}
+        return {"times": cluster.send(), "weights": cluster.ask(_WEIGHTS), **found}
 
 
 def described(found: dict[str, Any]) -> dict[str, Any]:
