@@ -23,7 +23,7 @@ from unifiednn_core.base.units import MIB
 from unifiednn_core.service.facade import Service
 from unifiednn_core.spec.run import RunSpec
 
-EPOCHS, SAMPLES, LARGE_BYTES, IDLE_S = 100, 300 * 2**12, 300 * MIB, 10.0
+EPOCHS, SAMPLES, LARGE_BYTES, IDLE_S = 200, 300 * 2**12, 300 * MIB, 10.0
 KINDS = (SERVER, "driver", "actor")
 _STEPS = "SELECT 1 FROM step_metrics WHERE run_id = ? AND attempt = ? AND step > ?"
 _MAKESPAN = "SELECT max(ended_at_s) - min(created_at_s) FROM runs WHERE id IN (?, ?)"
@@ -111,7 +111,7 @@ def measure(repeats: int) -> dict[str, Any]:
         cluster = _Cluster(on_ray, stack.enter_context(closing(Service.open(on_ray.home))), found)
         for _ in range(repeats):
             cluster.repeat()
-        return {"times": cluster.send(), "weights": cluster.ask(_WEIGHTS), **found}
+        return {"weights": cluster.ask(_WEIGHTS), "times": cluster.send(), **found}
 
 
 def described(found: dict[str, Any]) -> dict[str, Any]:
