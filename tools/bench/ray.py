@@ -44,6 +44,7 @@ class _Cluster:
     def repeat(self) -> None:
         """Train on two nodes and on one, and kill one of two."""
         until(self._has_nodes, "both nodes")
+        time.sleep(2 * IDLE_S)  # a node that has just started makes processes for later
         for name, devices in {"two_s": ("auto", "auto"), "one_s": ("node1", "node1")}.items():
             ids = [self._submit(device) for device in devices]
             self._await_end()
