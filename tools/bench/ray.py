@@ -78,8 +78,9 @@ class _Cluster:
 
     def _sample(self) -> None:
         for one in self._processes.targets():
+            sizes = self._found[one.kind]
             with suppress(psutil.Error):
-                self._found[one.kind].append(one.process.memory_full_info().uss / MIB)
+                sizes[1:] = [max([*sizes, one.process.memory_full_info().uss / MIB])]  # the first, and the largest
 
     def _submit(self, device: str, **changes: Any) -> str:
         part = self._part.model_copy(update=changes)
