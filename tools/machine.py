@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Whether a port of this machine accepts connections."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 

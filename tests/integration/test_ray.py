@@ -1,4 +1,4 @@
-"""The whole product on a Ray cluster of two nodes in this machine: same bits, and nothing lost whoever dies."""
+"""The whole product on two Ray nodes of this machine: the bits of home, and nothing is lost whatever is killed."""
 
 import signal
 import sqlite3
@@ -103,7 +103,7 @@ def test_a_killed_node_loses_nothing_but_steps_since_a_checkpoint(
 
 
 @pytest.mark.parametrize("victim", ["server", "driver", "actor", "worker"])
-def test_whoever_is_killed_no_report_is_lost_or_counts_twice(
+def test_no_report_is_lost_or_counted_twice_after_a_kill(
     cluster: Cluster, spec: Path, at_home: dict[str, str | None], victim: str
 ) -> None:
     run_id = cluster.submit(spec)

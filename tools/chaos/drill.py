@@ -97,7 +97,7 @@ class _Drill:
             time.sleep(POLL_S)
 
     def _round(self) -> None:
-        """Let people work, and kill somebody."""
+        """Issue commands as people do, and kill a process."""
         self._keep()
         if self._people.open_runs() < FEW_RUNS:
             self._people.submit()
@@ -129,7 +129,7 @@ class _Drill:
         self._processes.serve(fault)
 
     def _strike(self) -> None:
-        """Kill somebody, usually once a worker trains."""
+        """Kill a process, usually once a worker trains."""
         if self._chance.random() >= IMPATIENT_SHARE:
             self._await(self._trains, RECOVERY_PATIENCE_S)
         if not (targets := self._processes.targets()):

@@ -23,7 +23,7 @@ class OfInput:
 
     @property
     def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards: masks, if it is told to change them."""
+        """Whether it changes the targets: masks, if it is told to."""
         return bool(getattr(self, "masks", False))
 
 

@@ -268,7 +268,7 @@ class MixUp(OfInput):
 
     @property
     def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
+        """Whether it changes the targets."""
         return True
 
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:

@@ -39,7 +39,7 @@ class TokenMasking(OfInput):
 
     @property
     def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
+        """Whether it changes the targets."""
         return self.predict
 
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
@@ -76,7 +76,7 @@ class Trim(OfInput):
 
     @property
     def changes_targets(self) -> bool:
-        """Whether the targets are others afterwards."""
+        """Whether it changes the targets."""
         return self.targets
 
     def __call__(self, batch: Batch, generator: Generator | None) -> Batch:
