@@ -91,7 +91,8 @@ class Cluster(Background):
         if now_s - max(seen_at_s, self._begun_at_s) <= SILENT_S:
             return False
         rows = rows if seen_at_s else [NodeRow(name=CLUSTER, state="ready", facts={}, seen_at_s=0.0)]
-        why = f"The Ray cluster at {self._address} cannot be reached: its head does not answer. driver.log in the home says more."
+        gone = f"The Ray cluster at {self._address} cannot be reached"
+        why = f"{gone}: its head does not answer. driver.log in the home says more."
         news = [row for row in rows if row.state != "away" or row.why != why]
         for row in news:
             row.state, row.why = "away", why
